@@ -1,0 +1,1 @@
+//! The `lynx` library behind the binary.

@@ -1,0 +1,2 @@
+//! The lynx command.
+fn main() {}

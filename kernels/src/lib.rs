@@ -1,0 +1,1 @@
+//! What a split is: the KV codec, its scalar truth and its SIMD versions.

@@ -1,0 +1,1 @@
+//! Pure state machines of a KV transfer: frames, scheduler, reassembly, credit, deadlines.

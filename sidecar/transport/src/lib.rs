@@ -1,0 +1,1 @@
+//! The TCP driver that carries out what the protocol decides.

@@ -1,0 +1,2 @@
+//! Generators of the committed files.
+fn main() {}
