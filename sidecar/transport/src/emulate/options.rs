@@ -1,0 +1,51 @@
+//! What a link is like.
+
+use std::time::Duration;
+
+use lynx_units::{BitRate, Bytes};
+
+/// A way through the relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the relay's target back to whoever connected to the relay. Data takes this way where the decode side dials.
+    FromTarget,
+    /// From whoever connected to the relay on to its target.
+    ToTarget,
+}
+
+/// What a link is like: the same in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkOptions {
+    /// Payload bits per second that pass in each direction. TCP/IP headers aren't counted. [`BitRate::ZERO`] lets
+    /// nothing pass, and keeps the connections open: a silent link.
+    pub rate: BitRate,
+    /// How long a byte travels after it has left the queue.
+    pub one_way_delay: Duration,
+    /// How many bytes of each direction may wait in front of the link.
+    pub queue: Bytes,
+}
+
+impl LinkOptions {
+    /// The least default queue: two maximum chunks' worth of small packets would be less than TCP needs to keep a link busy.
+    pub const MIN_QUEUE: Bytes = Bytes::from_kib(32);
+    /// The default queue holds what the link passes in this time: what a well-set-up switch port holds.
+    pub const QUEUE_TIME: Duration = Duration::from_millis(10);
+
+    /// A link of this rate without delay, with the default queue.
+    pub fn new(rate: BitRate) -> Self {
+        Self {
+            rate,
+            one_way_delay: Duration::ZERO,
+            queue: rate.bytes_in(Self::QUEUE_TIME).max(Self::MIN_QUEUE),
+        }
+    }
+
+    /// The same with a delay in each direction.
+    #[must_use]
+    pub fn with_delay(self, one_way_delay: Duration) -> Self {
+        Self {
+            one_way_delay,
+            ..self
+        }
+    }
+}
