@@ -1,1 +1,5 @@
 //! The `lynx` library behind the binary.
+
+pub mod rows;
+pub mod run;
+pub mod stats;

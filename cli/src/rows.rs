@@ -1,0 +1,178 @@
+//! The rows of `lynx bench --json`: one JSON object for a measurement, documented in docs/bench-rows.md.
+//!
+//! A row is flat, with units in its field names, so that a spreadsheet or three lines of a script can read it. What a method did
+//! not reach is null, never a number that looks like one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::{Figures, Method, RunResult, Scenario};
+
+/// One method's times on one prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TtftRow {
+    /// What the prefill node held when the request arrived.
+    pub scenario: Scenario,
+    /// The prompt's name.
+    pub prompt: String,
+    /// The prompt's length in tokens.
+    pub prompt_tokens: u32,
+    /// The link's rate in bits per second; 0 where it was not limited.
+    pub link_bps: u64,
+    /// How the KV travelled.
+    pub method: Method,
+    /// All bytes sent, headers included.
+    pub wire_bytes: u64,
+    /// Seconds from the request to the first token.
+    pub t_first_s: Option<f64>,
+    /// Seconds to the second token; provisional where the method drafts.
+    pub t_second_s: Option<f64>,
+    /// Seconds to the second verified token.
+    pub t_second_verified_s: Option<f64>,
+    /// Seconds to the 32nd verified token.
+    pub t32_s: Option<f64>,
+    /// Seconds to the 64th verified token.
+    pub t64_s: Option<f64>,
+    /// Tokens drafted on an incomplete KV.
+    pub drafted: u32,
+    /// Drafted tokens that stood.
+    pub accepted: u32,
+    /// Whether the answer is BF16's, token for token; null where no BF16 run is there to compare with.
+    pub equal_to_bf16: Option<bool>,
+}
+
+impl TtftRow {
+    /// The row of `run`, compared with `bf16`: the figures of the BF16 run on the same prompt.
+    pub fn of(run: &RunResult, bf16: Option<&Figures>) -> Self {
+        let figures = run.figures();
+        Self {
+            scenario: run.scenario,
+            prompt: run.prompt.clone(),
+            prompt_tokens: run.prompt_tokens,
+            link_bps: run.link_bps,
+            method: run.method,
+            wire_bytes: figures.wire_bytes,
+            t_first_s: figures.t_first_s,
+            t_second_s: figures.t_second_s,
+            t_second_verified_s: figures.t_verified_s(2),
+            t32_s: figures.t_verified_s(32),
+            t64_s: figures.t_verified_s(64),
+            drafted: figures.drafted,
+            accepted: figures.accepted,
+            equal_to_bf16: bf16.map(|bf16| figures.same_answer(bf16)),
+        }
+    }
+
+    /// The rows of these runs, each compared with the BF16 run of its own scenario, prompt and link.
+    pub fn of_all(runs: &[RunResult]) -> Vec<Self> {
+        let setting = |run: &RunResult| (run.scenario, run.prompt.clone(), run.link_bps);
+        let rows = runs.iter().map(|run| {
+            let reference = runs
+                .iter()
+                .find(|other| other.method == Method::Bf16 && setting(other) == setting(run));
+            Self::of(run, reference.map(RunResult::figures).as_ref())
+        });
+        rows.collect()
+    }
+}
+
+/// A way to hand the KV over, in the accuracy bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccuracyMethod {
+    /// 4 bits with one scale for a token and head.
+    Int4,
+    /// 8 bits with one scale for a token and head.
+    Int8,
+    /// An anchor of the same width for every channel.
+    LynxUniform,
+    /// An anchor whose widths a profile chooses.
+    LynxProfile,
+    /// The same, and the prompt's last tokens in BF16.
+    LynxProfileWindow,
+    /// All planes and the exact tail.
+    LynxExact,
+}
+
+/// How near a method's KV brings the model's output to that of the BF16 KV, over a set of prompts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AccuracyRow {
+    /// How the KV was handed over.
+    pub method: AccuracyMethod,
+    /// Mean bits of a K element in the anchor; null where the method has none.
+    pub anchor_k: Option<f64>,
+    /// Mean bits of a V element in the anchor; null where the method has none.
+    pub anchor_v: Option<f64>,
+    /// How many prompts.
+    pub prompts: u32,
+    /// The share of answer tokens equal to BF16's, place by place, 0 to 1.
+    pub token_agreement: f64,
+    /// The share of needle prompts whose answer holds the needle, 0 to 1; null where none was asked.
+    pub needle_found: Option<f64>,
+    /// The mean KL divergence of the next-token distribution from BF16's, in nats.
+    pub kl: f64,
+    /// Of 32 drafted tokens, how many BF16 would have chosen before the first that it would not; the mean.
+    pub accepted_of_32: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Event;
+
+    fn run(method: Method, prompt: &str, answer: &[&str]) -> RunResult {
+        let tokens = answer.iter().zip(0_u32..);
+        RunResult {
+            method,
+            scenario: Scenario::Warm,
+            prompt: prompt.to_owned(),
+            prompt_tokens: 512,
+            link_bps: 0,
+            peak_memory_bytes: None,
+            events: tokens
+                .map(|(text, index)| Event::Token {
+                    index,
+                    text: (*text).to_owned(),
+                    t: f64::from(index),
+                    provisional: false,
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn each_run_is_compared_with_bf16_on_its_own_prompt() {
+        let runs = [
+            run(Method::Bf16, "a", &["x", "y"]),
+            run(Method::Int4, "a", &["x", "z"]),
+            run(Method::LynxExact, "a", &["x", "y"]),
+            run(Method::Int8, "b", &["x", "y"]),
+        ];
+        let equal: Vec<_> = TtftRow::of_all(&runs)
+            .iter()
+            .map(|row| row.equal_to_bf16)
+            .collect();
+        assert_eq!(equal, [Some(true), Some(false), Some(true), None]);
+    }
+
+    #[test]
+    fn what_was_not_reached_is_null() {
+        let row = TtftRow::of(&run(Method::Int8, "b", &["x"]), None);
+        let json = serde_json::to_value(&row).unwrap();
+        assert_eq!(json["method"], "int8");
+        assert_eq!(json["scenario"], "warm");
+        assert_eq!(json["t_first_s"], 0.0);
+        for unreached in ["t_second_s", "t_second_verified_s", "t32_s", "t64_s"] {
+            assert!(json[unreached].is_null(), "{unreached}");
+        }
+        assert_eq!(serde_json::from_value::<TtftRow>(json).unwrap(), row);
+    }
+
+    #[test]
+    fn accuracy_methods_have_the_documented_names() {
+        let json = serde_json::to_string(&[
+            AccuracyMethod::LynxUniform,
+            AccuracyMethod::LynxProfileWindow,
+        ]);
+        assert_eq!(json.unwrap(), r#"["lynx-uniform","lynx-profile-window"]"#);
+    }
+}

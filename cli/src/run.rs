@@ -1,0 +1,130 @@
+//! One method's run on one prompt: what happened when, and the figures that follow from it.
+//!
+//! A run is a list of [`Event`]s and nothing else: node processes send them as JSON lines, and every figure of the table, the
+//! bench rows and the timeline is computed from them here, so that no two of them can disagree. Nothing here reads a clock;
+//! whoever makes an event says when it was, in seconds since the request arrived, all on one monotonic clock.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+mod event;
+mod figures;
+
+pub use event::{Class, Event};
+pub use figures::{Figures, Token};
+
+/// How the KV cache travels from the prefill to the decode node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// As it is: 16 bits an element. The reference for every other method's output.
+    Bf16,
+    /// 8 bits an element with one scale for a token and head; decoding waits for all of it.
+    Int8,
+    /// 4 bits an element with one scale for a token and head; decoding waits for all of it.
+    Int4,
+    /// Lynx up to its eighth bit: drafts on the anchor, verifies against the 8-bit KV.
+    LynxInt8,
+    /// Lynx with the exact tail: drafts on the anchor, verifies against the bit-identical BF16 KV.
+    LynxExact,
+}
+
+impl Method {
+    /// All methods, in the order in which people read them.
+    pub const ALL: [Self; 5] = [
+        Self::Bf16,
+        Self::Int8,
+        Self::Int4,
+        Self::LynxInt8,
+        Self::LynxExact,
+    ];
+
+    /// The name in JSON and on the command line.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+            Self::LynxInt8 => "lynx-int8",
+            Self::LynxExact => "lynx-exact",
+        }
+    }
+
+    /// Whether this method drafts on an anchor and verifies later.
+    pub const fn drafts(self) -> bool {
+        matches!(self, Self::LynxInt8 | Self::LynxExact)
+    }
+}
+
+/// The name as people read it.
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Bf16 => "BF16",
+            Self::Int8 => "INT8",
+            Self::Int4 => "INT4",
+            Self::LynxInt8 => "Lynx int8",
+            Self::LynxExact => "Lynx exact",
+        })
+    }
+}
+
+/// What the prefill node holds when the request arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scenario {
+    /// The prompt's KV is there already (a prefix-cache hit): the link alone decides.
+    Warm,
+    /// Nothing is there: the transfer overlaps with the computation of the prompt.
+    Cold,
+}
+
+impl Scenario {
+    /// The name in JSON and on the command line.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::Warm => "warm",
+            Self::Cold => "cold",
+        }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.id())
+    }
+}
+
+/// One method's run on one prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// How the KV travelled.
+    pub method: Method,
+    /// What the prefill node held at the start.
+    pub scenario: Scenario,
+    /// The prompt's name.
+    pub prompt: String,
+    /// The prompt's length in tokens.
+    pub prompt_tokens: u32,
+    /// The link's rate in bits per second; 0 where it was not limited.
+    pub link_bps: u64,
+    /// The largest resident memory of the decode node in bytes, where it was measured.
+    pub peak_memory_bytes: Option<u64>,
+    /// What happened, in any order.
+    pub events: Vec<Event>,
+}
+
+impl RunResult {
+    /// The figures that follow from the events.
+    pub fn figures(&self) -> Figures {
+        Figures::of(&self.events)
+    }
+
+    /// When the last event ended, in seconds since the request.
+    pub fn end_s(&self) -> f64 {
+        self.events.iter().map(Event::end_s).fold(0.0, f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests;
