@@ -1,0 +1,58 @@
+# The verbs of this repository. `make` alone lists them; CI runs the same ones (.ci/run).
+#
+#   LYNX_CACHE   where models are kept            (default ~/.cache/lynx)
+#   ARGS         what is handed on to the command (make demo ARGS="--link 200mbit")
+#   FUZZ         the fuzz target                  (default frame)
+
+SHELL := /bin/bash
+export LYNX_CACHE ?= $(HOME)/.cache/lynx
+ARGS ?=
+FUZZ ?= frame
+
+CARGO := cargo
+LYNX := $(CARGO) run --quiet --release -p lynx --
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint model fuzz profile toolchain build
+
+help: ## List the verbs
+	@echo "make VERB, where VERB is one of"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: model build ## Two nodes on this machine, a narrow link between them, and the race of five methods
+	@$(LYNX) demo $(ARGS)
+
+test: toolchain model ## All tests
+	@echo "  test      workspace"
+	@$(CARGO) test --quiet --workspace $(ARGS)
+
+bench: model build ## Measure what docs/specification.md promises
+	@$(LYNX) bench $(ARGS)
+
+lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts
+	@scripts/need shellcheck
+	@echo "  fmt"
+	@$(CARGO) fmt --all --check
+	@echo "  clippy"
+	@$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+	@echo "  rules"
+	@$(CARGO) test --quiet -p lynx-tests --test layering --test licences --test style
+	@echo "  scripts"
+	@shellcheck scripts/* .ci/run
+
+model: ## Fetch the model of the demo and the tests, once
+	@scripts/model
+
+fuzz: toolchain ## Fuzz one target (FUZZ=name) until stopped, or as ARGS say
+	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install cargo-fuzz, and a nightly toolchain." >&2; exit 1; }
+	@cd fuzz && $(CARGO) +nightly fuzz run $(FUZZ) $(ARGS)
+
+profile: model build ## Make the anchor profile of a model anew (lynx calibrate)
+	@$(LYNX) calibrate $(ARGS)
+
+toolchain:
+	@scripts/need cc cargo
+
+build: toolchain
+	@echo "  build     lynx (the first time takes some minutes)"
+	@$(CARGO) build --release -p lynx
