@@ -1,5 +1,6 @@
 //! The `lynx` library behind the binary.
 
+pub mod baseline;
 pub mod rows;
 pub mod run;
 pub mod stats;
