@@ -36,7 +36,7 @@ lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts
 	@echo "  clippy"
 	@$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 	@echo "  rules"
-	@$(CARGO) test --quiet -p lynx-tests --test layering --test licences --test style
+	@$(CARGO) test --quiet -p lynx-tests --test layering --test licences --test style --test specification
 	@echo "  scripts"
 	@shellcheck scripts/* .ci/run
 

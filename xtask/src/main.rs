@@ -1,2 +1,66 @@
 //! Generators of the committed files.
-fn main() {}
+//!
+//! What a reader or another implementation needs is committed, even where code makes it: `cargo xtask vectors` writes it,
+//! `cargo xtask check` makes it in memory and fails on a difference. Refuses to be a build step: nothing that is built
+//! depends on it.
+
+mod folder;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use crate::folder::Folder;
+
+const USAGE: &str = "usage: cargo xtask vectors   write the codec's test vectors
+       cargo xtask check     fail where a committed generated file is not what its generator makes";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where stderr is closed there is nobody to tell; the exit code still says it.
+            drop(writeln!(io::stderr(), "{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("xtask lies in the workspace's root")?;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["vectors"] => vectors().write(root),
+        ["check"] => check(root, &[vectors()]),
+        _ => bail!("{USAGE}"),
+    }
+}
+
+/// The codec's test vectors, by which another implementation can tell whether it is one.
+fn vectors() -> Folder {
+    Folder {
+        path: "kernels/vectors",
+        files: Vec::new(),
+    }
+}
+
+fn check(root: &Path, folders: &[Folder]) -> Result<()> {
+    let mut differences = Vec::new();
+    for folder in folders {
+        differences.extend(folder.differences(root)?);
+    }
+    if differences.is_empty() {
+        let files: usize = folders.iter().map(|folder| folder.files.len()).sum();
+        writeln!(io::stdout(), "{files} generated files are up to date")?;
+        Ok(())
+    } else {
+        bail!(
+            "{}\nrun `cargo xtask vectors`, look at the difference, and say in the commit why it is right",
+            differences.join("\n")
+        )
+    }
+}
