@@ -1,15 +1,22 @@
 //! What the link can carry.
+//!
+//! Delivery-rate samples feed a windowed maximum, round trips a windowed minimum, as a path's capacity shows in its best
+//! moments and its length in its emptiest. Samples count only while there was something to send: a sender that waits for
+//! prefill says nothing about the wire. It reads no clock, and does not pace: the sender's window does.
+
+mod window;
 
 use core::time::Duration;
 
-use lynx_units::{BitRate, Bytes};
+use lynx_units::{BitRate, Bytes, Timestamp};
 
 use crate::limits::{CHUNK_TIME, MAX_CHUNK, MIN_CHUNK};
+use window::Best;
 
 /// Rate and round trip of a link, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkEstimate {
-    /// Windowed maximum of the delivery rate; zero where not known yet.
+    /// Windowed maximum of the delivery rate of payload, both priorities together; zero where not known yet.
     pub rate: BitRate,
     /// Windowed minimum of the round-trip time; `None` where not known yet.
     pub round_trip: Option<Duration>,
@@ -29,4 +36,136 @@ impl LinkEstimate {
             .unwrap_or(MAX_CHUNK)
             .clamp(MIN_CHUNK, MAX_CHUNK)
     }
+
+    /// What the end points need on top of the bandwidth-delay product, because a chunk is acknowledged whole and threads
+    /// are woken late: two chunks, or [`CHUNK_TIME`] of a link so fast that its chunks are short.
+    fn slack(&self) -> Bytes {
+        let two_chunks = Bytes::new(2 * u64::from(self.chunk()));
+        two_chunks.max(self.rate.bytes_in(CHUNK_TIME))
+    }
 }
+
+/// A moment in the flow of delivered bytes, on the receiving side's clock.
+#[derive(Clone, Copy, Debug)]
+struct Base {
+    delivered: Bytes,
+    clock: Duration,
+}
+
+/// Makes a [`LinkEstimate`] of acknowledgements and echoes.
+#[derive(Debug)]
+pub(crate) struct LinkEstimator {
+    rate: Best<BitRate>,
+    round_trip: Best<Duration>,
+    base: Option<Base>,
+    /// Cumulative counts at which the flow had a gap, because there was nothing to send: the first that the interval since
+    /// `base` could contain, and the latest.
+    first_gap: Option<Bytes>,
+    last_gap: Bytes,
+    /// The best rate when it last grew by a quarter, and how many samples ago that was.
+    plateau: BitRate,
+    flat_samples: u32,
+}
+
+impl LinkEstimator {
+    /// Shortest interval that makes a rate sample: a shorter one measures how threads are scheduled.
+    const MIN_INTERVAL: Duration = Duration::from_millis(5);
+    /// What may be in flight while nothing is known.
+    const INITIAL_WINDOW: Bytes = Bytes::from_kib(128);
+    /// How many samples without growth end the search for the rate.
+    const FLAT: u32 = 3;
+
+    pub(crate) fn new() -> Self {
+        Self {
+            rate: Best::new(Duration::from_millis(200), |a, b| a > b),
+            round_trip: Best::new(Duration::from_secs(1), |a, b| a < b),
+            base: None,
+            first_gap: None,
+            last_gap: Bytes::ZERO,
+            plateau: BitRate::ZERO,
+            flat_samples: 0,
+        }
+    }
+
+    pub(crate) fn estimate(&self) -> LinkEstimate {
+        LinkEstimate {
+            rate: self.rate.get().unwrap_or_default(),
+            round_trip: self.round_trip.get(),
+        }
+    }
+
+    /// An echo came back after `time`.
+    pub(crate) fn on_round_trip(&mut self, time: Duration, now: Timestamp) {
+        self.round_trip.add(time, now);
+    }
+
+    /// After `sent` bytes in all there was nothing to send: what is delivered beyond them comes after a gap.
+    pub(crate) fn on_idle(&mut self, sent: Bytes) {
+        self.last_gap = sent;
+        let base = self.base.map_or(Bytes::ZERO, |base| base.delivered);
+        if self.first_gap.is_none() && sent >= base {
+            self.first_gap = Some(sent);
+        }
+    }
+
+    /// `delivered` bytes in all had arrived at `clock` of the receiving side.
+    pub(crate) fn on_delivery(&mut self, delivered: Bytes, clock: Duration, now: Timestamp) {
+        let here = Base { delivered, clock };
+        let gap = self.first_gap.is_some_and(|gap| delivered > gap);
+        let Some(base) = self.base.filter(|_| !gap) else {
+            self.restart(here);
+            return;
+        };
+        let elapsed = clock.saturating_sub(base.clock);
+        let shortest = Self::MIN_INTERVAL.max(self.round_trip.get().unwrap_or_default());
+        if elapsed < shortest || delivered <= base.delivered {
+            return;
+        }
+        self.sample(
+            BitRate::from_delivery(delivered - base.delivered, elapsed),
+            now,
+        );
+        self.restart(here);
+    }
+
+    /// How many bytes, of both priorities together, may be in flight when a residual is sent. One and a quarter of the
+    /// bandwidth-delay product keeps the wire full and finds a higher rate; twice while the rate is still being found.
+    pub(crate) fn bulk_window(&self) -> Bytes {
+        let estimate = self.estimate();
+        if estimate.rate == BitRate::ZERO {
+            return Self::INITIAL_WINDOW;
+        }
+        let product = estimate.bandwidth_delay().get();
+        let searching = self.flat_samples < Self::FLAT;
+        let window = if searching {
+            product.saturating_mul(2)
+        } else {
+            product.saturating_add(product / 4)
+        };
+        let window = Bytes::new(window) + estimate.slack();
+        if searching {
+            window.max(Self::INITIAL_WINDOW)
+        } else {
+            window
+        }
+    }
+
+    fn restart(&mut self, base: Base) {
+        self.base = Some(base);
+        self.first_gap = Some(self.last_gap).filter(|&gap| gap >= base.delivered);
+    }
+
+    fn sample(&mut self, rate: BitRate, now: Timestamp) {
+        self.rate.add(rate, now);
+        let grown = self.plateau.bits_per_second() / 4 * 5;
+        if rate.bits_per_second() > grown {
+            self.plateau = rate;
+            self.flat_samples = 0;
+        } else {
+            self.flat_samples = self.flat_samples.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,8 @@
 //! machine fused to its channels can't be replayed.
 //!
 //! The stages ([`wire`], `scheduler`, `reassembly`, [`credit`], [`estimator`], `liveness`, `lifecycle`) are strangers to
-//! each other. Only `sender.rs` and `receiver.rs` introduce them, so those two files are the diagram.
+//! each other. Only `sender.rs` and `receiver.rs`, and `session.rs` with what both do alike, introduce them, so those files
+//! are the diagram.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -16,11 +17,17 @@ pub mod credit;
 pub mod estimator;
 mod extent;
 pub mod handshake;
+mod history;
+mod lifecycle;
 pub mod limits;
+mod liveness;
 mod plan;
 mod reason;
+mod reassembly;
 pub mod receiver;
+mod scheduler;
 pub mod sender;
+mod session;
 pub mod wire;
 
 pub use credit::CreditBook;

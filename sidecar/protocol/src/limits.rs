@@ -35,3 +35,5 @@ pub const MAX_CONTROL_BACKLOG: usize = 4 * MAX_TRANSFERS;
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a connection may be silent before its link is taken for dead.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+/// Longest life of a transfer: a deadline further away is brought forward to it.
+pub const MAX_LIFETIME: Duration = Duration::from_secs(3600);

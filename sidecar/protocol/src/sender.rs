@@ -1,14 +1,26 @@
 //! The side that has the KV: what to send next, and what became of it.
 
-use alloc::borrow::Cow;
-use alloc::sync::Arc;
+mod error;
+mod event;
+mod outgoing;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use lynx_units::{Bytes, Epoch, Priority, Timestamp, TransferId, UnitIndex};
 
-use crate::wire::{ChunkHeader, EncodeError, Packet};
-use crate::{LinkEstimate, Reason, TransferPlan};
+use crate::estimator::LinkEstimator;
+use crate::history::History;
+use crate::lifecycle::{Refused, Sending, SendingInput};
+use crate::limits::{MAX_DESCRIPTOR, MAX_LIFETIME, MAX_TRANSFERS};
+use crate::scheduler::{Piece, Readiness, Scheduler};
+use crate::session::Session;
+use crate::wire::{Ack, ChunkHeader, Credit, EncodeError, Frame, Open, Packet};
+use crate::{Code, Extent, LinkEstimate, Reason};
+use outgoing::Outgoing;
+
+pub use error::{OpenError, PublishError};
+pub use event::{Event, OpenTransfer, Segment, SenderStats, Transmit};
 
 /// One direction of one link in one epoch, on the side that sends.
 ///
@@ -29,154 +41,88 @@ use crate::{LinkEstimate, Reason, TransferPlan};
 /// polled, and nothing is transmitted any more; the application retries with a new sender in a new epoch.
 #[derive(Debug)]
 pub struct Sender {
-    epoch: Epoch,
-}
-
-/// An offer to make.
-#[derive(Clone, Debug)]
-pub struct OpenTransfer {
-    /// The transfer's name on this link: never used before in this epoch.
-    pub transfer: TransferId,
-    /// What the receiver's application derives the plan from, at most
-    /// [`MAX_DESCRIPTOR`](crate::limits::MAX_DESCRIPTOR) bytes.
-    pub descriptor: Cow<'static, [u8]>,
-    /// The plan.
-    pub plan: Arc<TransferPlan>,
-    /// When the transfer fails unless it is complete.
-    pub deadline: Timestamp,
-}
-
-/// What the codec says about one segment when its unit is published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Exact length, in bytes: at most the plan's bound; may be zero.
-    pub len: u32,
-    /// The codec's checksum of the whole segment, opaque here.
-    pub checksum: u64,
-}
-
-/// Something to write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Transmit {
-    /// A whole frame: [`Packet::encode`] it.
-    Frame(Packet<'static>),
-    /// A chunk: compute the CRC32C of the extent's payload, write [`ChunkHeader::encode`] and then the payload. Once a
-    /// chunk that ends its segment is written, nothing asks for that segment's payload again.
-    Chunk(ChunkHeader),
-}
-
-/// What became of a transfer, for the application.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The receiver took the offer; published units are being sent.
-    Accepted(TransferId),
-    /// The receiver has every byte. The transfer is over.
-    Complete(TransferId),
-    /// The transfer could not be finished (or was not accepted: [`Code::Rejected`](crate::Code::Rejected)). It is over.
-    Failed(TransferId, Reason),
-    /// One side's application cancelled it. It is over.
-    Cancelled(TransferId, Reason),
-    /// The link is over: close both connections. Every transfer has failed in an event before this one.
-    Broken(Reason),
-}
-
-/// What a sender counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SenderStats {
-    /// Bytes of payload handed out to be written, by [`Priority::index`].
-    pub sent: [Bytes; 2],
-    /// Bytes of payload that the receiver has acknowledged, by [`Priority::index`].
-    pub acknowledged: [Bytes; 2],
-    /// Chunks handed out, by [`Priority::index`].
-    pub chunks: [u64; 2],
-    /// Frames of an older epoch, dropped.
-    pub stale_frames: u64,
-    /// Frames about transfers that are over or were never opened, dropped.
-    pub late_frames: u64,
-}
-
-/// Why an offer can't be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// The link is over.
-    #[error("the link is over: open the transfer on a new one")]
-    Over,
-    /// The name was used before.
-    #[error(
-        "transfer {0} was opened before in this epoch: give every transfer and every retry a new number"
-    )]
-    Reused(TransferId),
-    /// Too many transfers.
-    #[error("{0} transfers are open on this link, the most there may be: wait until one ends")]
-    TooMany(usize),
-    /// The deadline is now or earlier.
-    #[error("the deadline of transfer {0} has passed already")]
-    Late(TransferId),
-    /// The descriptor is too long.
-    #[error("transfer {0} can't be offered")]
-    Descriptor(TransferId, #[source] EncodeError),
-}
-
-/// Why a unit can't be published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PublishError {
-    /// No such transfer, or no longer.
-    #[error("transfer {0} is over or was never opened: drop its units")]
-    Unknown(TransferId),
-    /// Not a unit of the plan.
-    #[error("unit {0} is not in the plan")]
-    Unit(UnitIndex),
-    /// Published before.
-    #[error("unit {0} was published before")]
-    Twice(UnitIndex),
-    /// Not as many segments as the plan says.
-    #[error("a unit was published with {given} segments, and its plan has {planned}")]
-    Segments {
-        /// Segments given.
-        given: usize,
-        /// Segments in the plan.
-        planned: usize,
-    },
-    /// A segment is longer than the plan allows.
-    #[error("a segment has {len} bytes, and its plan allows {bound}: the codec's bound is wrong")]
-    Bound {
-        /// Bytes given.
-        len: u32,
-        /// Bytes allowed.
-        bound: u32,
-    },
+    session: Session,
+    scheduler: Scheduler,
+    estimator: LinkEstimator,
+    /// Transfers that are not over.
+    transfers: BTreeMap<TransferId, Outgoing>,
+    deadlines: BTreeSet<(Timestamp, TransferId)>,
+    history: History,
+    /// Cumulative limits that the receiver has granted.
+    limit: [Bytes; 2],
+    events: VecDeque<Event>,
+    stats: SenderStats,
 }
 
 impl Sender {
     /// The sender of a link whose two connections are up (both sides have said Hello) at `now`.
     pub fn new(epoch: Epoch, now: Timestamp) -> Self {
-        let _ = now;
-        Self { epoch }
+        Self {
+            session: Session::new(epoch, now),
+            scheduler: Scheduler::default(),
+            estimator: LinkEstimator::new(),
+            transfers: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            history: History::default(),
+            limit: [Bytes::ZERO; 2],
+            events: VecDeque::new(),
+            stats: SenderStats::default(),
+        }
     }
 
     /// The epoch.
     pub const fn epoch(&self) -> Epoch {
-        self.epoch
+        self.session.epoch()
     }
 
     /// What the link can carry.
     pub fn estimate(&self) -> LinkEstimate {
-        LinkEstimate::default()
+        self.estimator.estimate()
     }
 
     /// What has been counted so far.
     pub fn stats(&self) -> SenderStats {
-        SenderStats::default()
+        SenderStats {
+            stale_frames: self.session.stale_frames(),
+            ..self.stats
+        }
     }
 
-    /// Whether the link is over: nothing is transmitted any more.
-    pub fn is_over(&self) -> bool {
-        false
+    /// Whether the link is over: no chunk is transmitted any more.
+    pub const fn is_over(&self) -> bool {
+        self.session.is_over()
     }
 
-    /// Offers a transfer. Units may be published before it is accepted; they are sent afterwards.
-    pub fn open(&mut self, _open: OpenTransfer, _now: Timestamp) -> Result<(), OpenError> {
-        Err(OpenError::Over)
+    /// Offers a transfer. Units may be published before it is accepted; they are sent afterwards. A deadline further away
+    /// than [`MAX_LIFETIME`] is brought forward to it.
+    pub fn open(&mut self, open: OpenTransfer, now: Timestamp) -> Result<(), OpenError> {
+        let transfer = open.transfer;
+        let deadline = open.deadline.min(now + MAX_LIFETIME);
+        if self.is_over() {
+            return Err(OpenError::Over);
+        }
+        if self.transfers.contains_key(&transfer) || self.history.contains(transfer) {
+            return Err(OpenError::Reused(transfer));
+        }
+        if self.transfers.len() >= MAX_TRANSFERS {
+            return Err(OpenError::TooMany(self.transfers.len()));
+        }
+        if deadline <= now {
+            return Err(OpenError::Late(transfer));
+        }
+        if open.descriptor.len() > MAX_DESCRIPTOR {
+            let error = EncodeError::Descriptor(open.descriptor.len());
+            return Err(OpenError::Descriptor(transfer, error));
+        }
+        self.transfers
+            .insert(transfer, Outgoing::new(transfer, open.plan, deadline));
+        self.deadlines.insert((deadline, transfer));
+        self.say(Frame::Open(Open {
+            transfer,
+            remaining: deadline - now,
+            descriptor: open.descriptor,
+        }));
+        Ok(())
     }
 
     /// Hands over a unit whose segments are ready to be sent, one [`Segment`] per segment of the plan. Units may come in
@@ -184,47 +130,329 @@ impl Sender {
     pub fn publish(
         &mut self,
         transfer: TransferId,
-        _unit: UnitIndex,
-        _segments: &[Segment],
-        _now: Timestamp,
+        unit: UnitIndex,
+        segments: &[Segment],
     ) -> Result<(), PublishError> {
-        Err(PublishError::Unknown(transfer))
+        let Some(outgoing) = self.transfers.get_mut(&transfer) else {
+            return Err(PublishError::Unknown(transfer));
+        };
+        let accepted = outgoing.state != Sending::Offered;
+        let queued = outgoing.publish(unit, segments)?;
+        if accepted {
+            for (priority, key, whole) in queued {
+                self.scheduler.push(priority, key, whole);
+            }
+        } else {
+            let queued: Vec<_> = queued.collect();
+            outgoing.held.extend(queued);
+        }
+        Ok(())
     }
 
     /// Ends a transfer because the application no longer wants it; nothing where it is over already.
-    pub fn cancel(&mut self, _transfer: TransferId, _why: &str, _now: Timestamp) {}
+    pub fn cancel(&mut self, transfer: TransferId, why: &str) {
+        let reason = Reason::new(Code::Application, why);
+        if self.finish(transfer, SendingInput::Cancel, &reason).is_ok() {
+            self.say(Frame::Cancel(transfer, reason));
+        }
+    }
 
     /// Ends a transfer because the application could not go on with it; nothing where it is over already.
-    pub fn fail(&mut self, _transfer: TransferId, _reason: Reason, _now: Timestamp) {}
+    pub fn fail(&mut self, transfer: TransferId, reason: Reason) {
+        if self.finish(transfer, SendingInput::Fail, &reason).is_ok() {
+            self.say(Frame::Failed(transfer, reason));
+        }
+    }
 
     /// Ends every transfer; the driver then flushes what [`poll_transmit`](Self::poll_transmit) still gives and closes.
-    pub fn shut_down(&mut self, _now: Timestamp) {}
+    pub fn shut_down(&mut self) {
+        let reason = Reason::new(Code::Shutdown, "the sending side is shutting down");
+        for transfer in self.names() {
+            self.fail(transfer, reason.clone());
+        }
+        self.session.close();
+    }
 
     /// A frame arrived on the connection for `on`.
-    pub fn handle_frame(&mut self, _on: Priority, _packet: &Packet<'_>, _now: Timestamp) {}
+    pub fn handle_frame(&mut self, on: Priority, packet: &Packet<'_>, now: Timestamp) {
+        if !self.session.admits(on, packet.epoch, now) {
+            return;
+        }
+        match &packet.frame {
+            Frame::Accept(transfer) => self.on_accept(*transfer),
+            Frame::Reject(transfer, reason) => {
+                let reason = Reason::new(Code::Rejected, reason.text());
+                self.on_end(*transfer, SendingInput::Reject, &reason);
+            }
+            Frame::Credit(credit) => self.on_credit(*credit),
+            Frame::Ack(ack) => self.on_ack(*ack, now),
+            Frame::Heartbeat(beat) => {
+                if let Some(time) = self.session.on_heartbeat(beat, now) {
+                    self.estimator.on_round_trip(time, now);
+                }
+            }
+            Frame::Cancel(transfer, reason) => {
+                self.on_end(*transfer, SendingInput::Cancel, reason);
+            }
+            Frame::Failed(transfer, reason) => self.on_end(*transfer, SendingInput::Fail, reason),
+            Frame::Done(transfer) => {
+                let reason = Reason::new(Code::Application, "complete");
+                self.on_end(*transfer, SendingInput::Done, &reason);
+            }
+            Frame::Hello(_)
+            | Frame::HelloAck(_)
+            | Frame::Refuse(_)
+            | Frame::Open(_)
+            | Frame::Chunk(_) => self.break_link(Reason::new(
+                Code::Protocol,
+                "the receiving side said what only a sending or a dialling side says",
+            )),
+        }
+    }
 
     /// Bytes arrived on the connection for `on`, be they a whole frame or not: it is alive.
-    pub fn handle_activity(&mut self, _on: Priority, _now: Timestamp) {}
+    pub fn handle_activity(&mut self, on: Priority, now: Timestamp) {
+        self.session.on_activity(on, now);
+    }
 
     /// A connection was lost, or its stream is no longer a sequence of frames: the link is over.
-    pub fn handle_disconnected(&mut self, _reason: Reason, _now: Timestamp) {}
+    pub fn handle_disconnected(&mut self, reason: Reason) {
+        self.break_link(reason);
+    }
 
     /// The moment that [`poll_timeout`](Self::poll_timeout) gave has come.
-    pub fn handle_timeout(&mut self, _now: Timestamp) {}
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        if self.is_over() {
+            return;
+        }
+        if let Some(reason) = self.session.on_timeout(now) {
+            return self.break_link(reason);
+        }
+        while let Some(&(deadline, transfer)) = self.deadlines.first()
+            && deadline <= now
+        {
+            let reason = Reason::new(Code::Deadline, "the sending side's deadline passed");
+            self.fail(transfer, reason);
+        }
+    }
 
     /// The next thing to write to the connection for `on`; `None` until something changes.
-    pub fn poll_transmit(&mut self, _on: Priority, _now: Timestamp) -> Option<Transmit> {
-        None
+    pub fn poll_transmit(&mut self, on: Priority, now: Timestamp) -> Option<Transmit> {
+        if let Some(frame) = self.session.poll(on, now) {
+            let epoch = self.epoch();
+            return Some(Transmit::Frame(Packet { epoch, frame }));
+        }
+        if self.is_over() {
+            return None;
+        }
+        let chunk = self.estimate().chunk();
+        let piece = self
+            .may_send(on)
+            .then(|| self.scheduler.next(on, chunk, self.credit(on)))
+            .flatten();
+        match piece {
+            Some(piece) => Some(Transmit::Chunk(self.hand_out(on, &piece))),
+            None => {
+                self.note_idle();
+                None
+            }
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called; `None` once the link is over.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let _: Option<(Vec<u8>, Duration)> = None;
-        None
+        if self.is_over() {
+            return None;
+        }
+        let silence = self.session.next_timeout();
+        let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
+        Some(deadline.map_or(silence, |deadline| deadline.min(silence)))
     }
 
     /// The next thing that the application should know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
+    }
+
+    /// Which priority may go.
+    fn may_send(&self, on: Priority) -> bool {
+        let anchor = self
+            .scheduler
+            .readiness(Priority::Anchor, self.credit(Priority::Anchor));
+        match (on, anchor) {
+            // An anchor goes as soon as its connection can take it.
+            (Priority::Anchor, _) => true,
+            // A residual never goes before an anchor that can go.
+            (Priority::Residual, Readiness::Ready) => false,
+            // Otherwise it may fill the wire, but build no queue in front of the next anchor. Anchors that the kernel
+            // still holds count as well: sharing the path would slow them down.
+            (Priority::Residual, Readiness::Idle | Readiness::Blocked) => {
+                self.in_flight() < self.estimator.bulk_window()
+            }
+        }
+    }
+
+    /// What the receiver still allows.
+    fn credit(&self, on: Priority) -> Bytes {
+        self.limit[on.index()] - self.stats.sent[on.index()]
+    }
+
+    fn sent(&self) -> Bytes {
+        self.stats.sent.into_iter().sum()
+    }
+
+    fn in_flight(&self) -> Bytes {
+        self.sent() - self.stats.acknowledged.into_iter().sum()
+    }
+
+    /// Tells the estimator where the flow has a gap that is not the wire's doing.
+    fn note_idle(&mut self) {
+        let ready = |on| self.scheduler.readiness(on, self.credit(on)) == Readiness::Ready;
+        if !Priority::ALL.into_iter().any(ready) {
+            self.estimator.on_idle(self.sent());
+        }
+    }
+
+    fn hand_out(&mut self, on: Priority, piece: &Piece) -> ChunkHeader {
+        let extent = Extent {
+            transfer: piece.key.transfer,
+            unit: piece.key.unit,
+            segment: piece.key.segment,
+            offset: piece.offset,
+            len: piece.len,
+        };
+        self.stats.sent[on.index()] += extent.bytes();
+        self.stats.chunks[on.index()] += 1;
+        if piece.ends_segment() {
+            self.on_segment_sent(extent.transfer);
+        }
+        ChunkHeader {
+            epoch: self.epoch(),
+            extent,
+            segment_len: piece.whole.len,
+            segment_checksum: piece.whole.checksum,
+            payload_crc: 0,
+        }
+    }
+
+    fn on_segment_sent(&mut self, transfer: TransferId) {
+        if let Some(outgoing) = self.transfers.get_mut(&transfer) {
+            outgoing.unsent = outgoing.unsent.saturating_sub(1);
+            if outgoing.unsent == 0
+                && let Ok(state) = outgoing.state.step(SendingInput::AllSent)
+            {
+                outgoing.state = state;
+            }
+        }
+    }
+
+    fn on_accept(&mut self, transfer: TransferId) {
+        let Some(outgoing) = self.transfers.get_mut(&transfer) else {
+            self.stats.late_frames += 1;
+            return;
+        };
+        match outgoing.state.step(SendingInput::Accept) {
+            Ok(state) => {
+                outgoing.state = state;
+                for (priority, key, whole) in core::mem::take(&mut outgoing.held) {
+                    self.scheduler.push(priority, key, whole);
+                }
+                self.events.push_back(Event::Accepted(transfer));
+            }
+            Err(refused) => self.on_refused(transfer, refused),
+        }
+    }
+
+    /// The receiver ended a transfer.
+    fn on_end(&mut self, transfer: TransferId, input: SendingInput, reason: &Reason) {
+        if let Err(refused) = self.finish(transfer, input, reason) {
+            self.on_refused(transfer, refused);
+        }
+    }
+
+    fn on_refused(&mut self, transfer: TransferId, refused: Refused) {
+        match refused {
+            Refused::Late => self.stats.late_frames += 1,
+            Refused::Illegal => self.fail(
+                transfer,
+                Reason::new(Code::Protocol, "the receiving side answered out of turn"),
+            ),
+        }
+    }
+
+    fn on_credit(&mut self, credit: Credit) {
+        for (limit, granted) in self.limit.iter_mut().zip(credit.limit) {
+            // Limits only rise, so that an old frame can't take back what a newer one gave.
+            *limit = granted.max(*limit);
+        }
+    }
+
+    fn on_ack(&mut self, ack: Ack, now: Timestamp) {
+        let lies = ack
+            .received
+            .iter()
+            .zip(&self.stats.sent)
+            .any(|(received, sent)| received > sent);
+        if lies {
+            return self.break_link(Reason::new(
+                Code::Protocol,
+                "the receiving side acknowledged bytes that were never sent",
+            ));
+        }
+        for (acknowledged, received) in self.stats.acknowledged.iter_mut().zip(ack.received) {
+            *acknowledged = received.max(*acknowledged);
+        }
+        let delivered = self.stats.acknowledged.into_iter().sum();
+        self.estimator.on_delivery(delivered, ack.clock, now);
+    }
+
+    /// Takes a last step of a transfer, and says so to the application.
+    fn finish(
+        &mut self,
+        transfer: TransferId,
+        input: SendingInput,
+        reason: &Reason,
+    ) -> Result<(), Refused> {
+        let outgoing = self.transfers.get(&transfer).ok_or(Refused::Late)?;
+        let event = match outgoing.state.step(input)? {
+            Sending::Complete => Event::Complete(transfer),
+            Sending::Cancelled => Event::Cancelled(transfer, reason.clone()),
+            Sending::Failed | Sending::Offered | Sending::Streaming | Sending::Sent => {
+                Event::Failed(transfer, reason.clone())
+            }
+        };
+        let deadline = outgoing.deadline;
+        self.transfers.remove(&transfer);
+        self.deadlines.remove(&(deadline, transfer));
+        self.scheduler.remove(deadline, transfer);
+        self.history.add(transfer);
+        self.events.push_back(event);
+        Ok(())
+    }
+
+    fn break_link(&mut self, reason: Reason) {
+        if self.is_over() {
+            return;
+        }
+        self.session.break_off();
+        for transfer in self.names() {
+            // Every transfer in the table can fail.
+            let failed = self.finish(transfer, SendingInput::Fail, &reason);
+            debug_assert_eq!(failed, Ok(()));
+        }
+        self.events.push_back(Event::Broken(reason));
+    }
+
+    fn say(&mut self, frame: Frame<'static>) {
+        if !self.is_over() && !self.session.say(frame) {
+            self.break_link(Reason::new(
+                Code::Protocol,
+                "the receiving side lets frames pile up",
+            ));
+        }
+    }
+
+    fn names(&self) -> Vec<TransferId> {
+        self.transfers.keys().copied().collect()
     }
 }
