@@ -5,3 +5,5 @@ pub mod prompts;
 pub mod rows;
 pub mod run;
 pub mod stats;
+pub mod table;
+pub mod terminal;

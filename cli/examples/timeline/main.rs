@@ -1,0 +1,17 @@
+//! Prints the tables of made-up runs and writes their page: `cargo run -p lynx --example timeline -- page.html`.
+
+mod sample;
+
+use std::io::{self, Write as _};
+
+use lynx::rows::TtftRow;
+use lynx::table;
+
+fn main() -> anyhow::Result<()> {
+    let rows = TtftRow::of_all(&sample::runs());
+    let mut out = io::stdout().lock();
+    table::write_runs(&mut out, &rows)?;
+    writeln!(out)?;
+    table::write_summary(&mut out, &rows)?;
+    Ok(())
+}
