@@ -1,6 +1,46 @@
 //! The TCP driver that carries out what the protocol decides.
+//!
+//! A link is two TCP connections with one peer, one per priority, and one task that moves bytes between them and one side
+//! of [`lynx_protocol`]. The protocol says what goes next, where payload belongs and when to give up; this crate only reads,
+//! writes, keeps payload alive and tells the time. It refuses to decide anything about transfers: no retry, no order, no
+//! deadline is here. Why one task for both connections, and not one each: whether a residual may go depends on whether an
+//! anchor is pending, so both are one decision, made when a socket can take bytes.
+//!
+//! ```text
+//!  application ── SenderHandle ──► ┌─────────────┐ anchor   ┌─────────────┐ ◄── ReceiverHandle ── application
+//!     (Bytes)                      │  link task  ├──────────┤  link task  │
+//!              ◄── SenderEvents ── │  + Sender   ├──────────┤  + Receiver │ ── ReceiverEvents ──► (SegmentBytes)
+//!                                  └─────────────┘ residual └─────────────┘
+//! ```
+//!
+//! A [`Dialler`] or a [`Listener`] makes a [`Connected`] link, and the application says which side of it it is. Every link
+//! lives for one epoch: when it is over, the application dials (or accepts) the next one and retries there, so nothing
+//! of an old life can reach a new one.
+//!
+//! [`emulate`] has narrow links for demonstrations and tests.
 
+mod backoff;
 mod clock;
+mod dialler;
 pub mod emulate;
+mod handshake;
+mod inbound;
+mod link;
+mod listener;
+mod outbound;
+mod peer;
+mod receiving;
+mod sending;
+mod side;
+mod socket;
 
+/// Shared memory of a payload: made from a `Vec<u8>`, or with `from_owner` from any memory that has an owner.
+pub use bytes::Bytes as SharedBytes;
 pub use clock::Clock;
+pub use dialler::{DialError, Dialler};
+pub use handshake::{Connected, HandshakeError, LinkConfig};
+pub use link::LinkStats;
+pub use listener::{ListenError, Listener};
+pub use peer::PeerInfo;
+pub use receiving::{ReceiverEvent, ReceiverEvents, ReceiverHandle, SegmentBytes};
+pub use sending::{LinkOver, SegmentPayload, SenderEvents, SenderHandle};

@@ -1,5 +1,7 @@
 //! The emulated link with real sockets.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail as tests do")]
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -1,0 +1,249 @@
+//! The side that takes the connections.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lynx_protocol::wire::{Frame, Hello};
+use lynx_protocol::{Code, Reason, handshake};
+use lynx_units::{Epoch, Priority, Timestamp};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::handshake::{Connected, HandshakeError, LinkConfig, PATIENCE, hear, say};
+use crate::{PeerInfo, socket};
+
+/// Most connections that may be between their accept and their link. More are closed at once.
+const MAX_UNPAIRED: usize = 256;
+
+/// How many dialling processes are remembered with their latest epoch.
+const MAX_REMEMBERED: usize = 1024;
+
+/// How long to leave the listener alone after an accept has failed, for want of descriptors say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Listens for peers, and pairs their connections to links.
+#[derive(Debug)]
+pub struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+    config: LinkConfig,
+    greeting: JoinSet<Result<Greeted, HandshakeError>>,
+    waiting: HashMap<u64, Half>,
+    /// The newest epoch of each dialling process, the oldest process first.
+    latest: VecDeque<(u64, Epoch)>,
+}
+
+/// Why an address can't be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody else listens there.
+    #[error(
+        "{address} is in use by another process: choose another data port, or port 0 for any free one"
+    )]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Anything else.
+    #[error(
+        "can't listen on {address}: {source}; choose an address of this machine and a port above 1023"
+    )]
+    Io {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// A connection whose Hello has been heard.
+#[derive(Debug)]
+struct Half {
+    stream: TcpStream,
+    address: SocketAddr,
+    priority: Priority,
+    link: u64,
+    epoch: Epoch,
+    info: PeerInfo,
+    version: u16,
+    since: Timestamp,
+}
+
+/// How far a connection is.
+#[derive(Debug)]
+enum Greeted {
+    /// It has introduced itself, and waits for an answer.
+    Heard(Half),
+    /// It has been taken.
+    Taken(Half),
+    /// It has been refused; whether the refusal could be said makes no difference.
+    Refused,
+}
+
+impl Listener {
+    /// Listens on `address`; port 0 is any free one. Call it within a Tokio runtime.
+    ///
+    /// # Errors
+    /// The address is in use, or can't be had.
+    pub fn bind(address: SocketAddr, config: LinkConfig) -> Result<Self, ListenError> {
+        let listener = socket::listen(address)
+            .and_then(|listener| Ok((listener.local_addr()?, listener)))
+            .map_err(|source| match source.kind() {
+                io::ErrorKind::AddrInUse => ListenError::InUse { address },
+                _ => ListenError::Io { address, source },
+            });
+        let (address, listener) = listener?;
+        Ok(Self {
+            listener,
+            address,
+            config,
+            greeting: JoinSet::new(),
+            waiting: HashMap::new(),
+            latest: VecDeque::new(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next link, once both its connections are up. Connections that don't become one are refused or closed, and do
+    /// no harm. May be dropped and called again: nothing is lost.
+    pub async fn accept(&mut self) -> Connected {
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, address)) => self.greet(stream, address),
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                },
+                Some(greeted) = self.greeting.join_next() => match greeted {
+                    Ok(Ok(Greeted::Heard(half))) => self.answer(half),
+                    Ok(Ok(Greeted::Taken(half))) => {
+                        if let Some(connected) = self.pair(half) {
+                            return connected;
+                        }
+                    }
+                    // One that failed before its link was up is its dialler's to report.
+                    Ok(Ok(Greeted::Refused) | Err(_)) | Err(_) => {}
+                },
+            }
+        }
+    }
+
+    /// Starts to listen to a new connection.
+    fn greet(&mut self, stream: TcpStream, address: SocketAddr) {
+        let now = self.config.clock.now();
+        self.waiting.retain(|_, half| now - half.since < PATIENCE);
+        if self.greeting.len() + self.waiting.len() < MAX_UNPAIRED {
+            self.greeting.spawn(introduction(stream, address, now));
+        }
+    }
+
+    /// Takes or refuses a connection that has introduced itself.
+    fn answer(&mut self, half: Half) {
+        let info = self.config.info.encode();
+        match self.check(&half) {
+            Ok(()) => {
+                self.remember(half.link, half.epoch);
+                self.greeting.spawn(take(half, info));
+            }
+            Err(reason) => {
+                self.greeting.spawn(turn_away(half, reason));
+            }
+        }
+    }
+
+    fn check(&self, half: &Half) -> Result<(), Reason> {
+        let latest = self.latest.iter().find(|(link, _)| *link == half.link);
+        let latest = latest.map(|(_, epoch)| *epoch);
+        handshake::check(&half.hello(), half.epoch, latest)?;
+        match self.config.info.difference(&half.info) {
+            None => Ok(()),
+            Some(difference) => Err(Reason::new(Code::Rejected, &difference)),
+        }
+    }
+
+    fn remember(&mut self, link: u64, epoch: Epoch) {
+        self.latest.retain(|(known, _)| *known != link);
+        if self.latest.len() >= MAX_REMEMBERED {
+            self.latest.pop_front();
+        }
+        self.latest.push_back((link, epoch));
+    }
+
+    /// Joins a connection to its sibling; keeps it where that isn't here yet.
+    fn pair(&mut self, half: Half) -> Option<Connected> {
+        let other = match self.waiting.remove(&half.link) {
+            Some(other) if other.epoch == half.epoch && other.priority != half.priority => other,
+            // Alone, or what waited is of an epoch that is over; the newer one waits on.
+            Some(other) if other.epoch > half.epoch => {
+                self.waiting.insert(other.link, other);
+                return None;
+            }
+            _ => {
+                self.waiting.insert(half.link, half);
+                return None;
+            }
+        };
+        let (anchor, residual) = match half.priority {
+            Priority::Anchor => (half, other),
+            Priority::Residual => (other, half),
+        };
+        Some(Connected {
+            streams: [anchor.stream, residual.stream],
+            epoch: anchor.epoch,
+            info: anchor.info,
+            address: anchor.address,
+            clock: self.config.clock,
+        })
+    }
+}
+
+impl Half {
+    /// The Hello as it was said, for the protocol to check.
+    fn hello(&self) -> Hello<'static> {
+        Hello {
+            version: self.version,
+            priority: self.priority,
+            link: self.link,
+            info: self.info.encode().into(),
+        }
+    }
+}
+
+/// Hears a connection's Hello.
+async fn introduction(
+    mut stream: TcpStream,
+    address: SocketAddr,
+    since: Timestamp,
+) -> Result<Greeted, HandshakeError> {
+    let mut buffer = Vec::new();
+    let packet = hear(&mut stream, &mut buffer).await?;
+    let Frame::Hello(hello) = packet.frame else {
+        return Err(HandshakeError::Unexpected);
+    };
+    socket::configure(&stream, hello.priority)?;
+    Ok(Greeted::Heard(Half {
+        address,
+        priority: hello.priority,
+        link: hello.link,
+        epoch: packet.epoch,
+        info: PeerInfo::decode(&hello.info),
+        version: hello.version,
+        since,
+        stream,
+    }))
+}
+
+async fn take(mut half: Half, info: Vec<u8>) -> Result<Greeted, HandshakeError> {
+    say(&mut half.stream, &handshake::accept(half.epoch, &info)).await?;
+    Ok(Greeted::Taken(half))
+}
+
+async fn turn_away(mut half: Half, reason: Reason) -> Result<Greeted, HandshakeError> {
+    say(&mut half.stream, &handshake::refuse(half.epoch, reason)).await?;
+    Ok(Greeted::Refused)
+}
