@@ -25,3 +25,6 @@ pub const CHUNK_FRAME_LEN: usize = HEADER_LEN + frame::CHUNK_BODY_LEN;
 pub const FRAME_MARK: u8 = 0xA7;
 /// First bytes of a Hello's body.
 pub const HELLO_MAGIC: [u8; 4] = *b"LYNX";
+
+#[cfg(test)]
+mod tests;
