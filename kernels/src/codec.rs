@@ -11,13 +11,13 @@ mod words;
 use crate::bits::BitWriter;
 use crate::group::Params;
 use crate::plan::UnitPlan;
-use crate::profile::Place;
-use crate::rows::{Size, TileSink, TileSource};
+use crate::rows::{TileSink, TileSource};
 use crate::shape::MAX_HEAD_DIM;
 use crate::{BLOCK_TOKENS, Kind, LayerOrder};
 
 pub use error::{MergeError, Segment};
 pub use simd::Simd;
+use words::Order;
 
 /// The segments of one unit. Made once and used again, it doesn't allocate: see [`UnitBuffer::reserve`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,6 +158,7 @@ const MAX_B: usize = MAX_ELEMENTS / 64 + 1;
 /// What one tile needs while it is coded.
 struct Scratch {
     params: [Params; MAX_HEAD_DIM],
+    widths: [u8; MAX_HEAD_DIM],
     words: [u64; MAX_WORDS],
 }
 
@@ -165,6 +166,7 @@ impl Scratch {
     fn new() -> Self {
         Self {
             params: [Params::ESCAPE; MAX_HEAD_DIM],
+            widths: [0; MAX_HEAD_DIM],
             words: [0; MAX_WORDS],
         }
     }
@@ -189,10 +191,10 @@ impl Sections {
     }
 }
 
-/// The places of a tile's words: listed by the profile for K, plane after plane for V.
-fn place<'a>(plan: &UnitPlan, order: &'a LayerOrder, head: usize, size: Size) -> Place<'a> {
+/// The order of a tile's words: the profile's for K, plane after plane for V.
+fn order_of<'a>(plan: &UnitPlan, order: &'a LayerOrder, head: usize) -> Order<'a> {
     match plan.kind() {
-        Kind::K => order.place(head, size),
-        Kind::V => Place::plane_major(size),
+        Kind::K => order.words(head).map_or(Order::PlaneMajor, Order::Listed),
+        Kind::V => Order::PlaneMajor,
     }
 }

@@ -16,7 +16,6 @@ use sha2::{Digest, Sha256};
 use crate::{Cuts, KvShape, ShapeError};
 
 pub use order::LayerOrder;
-pub(crate) use order::Place;
 
 /// The anchors that measured best with plane-major K, as (K, V) bits.
 const UNIFORM_ANCHORS: [(u8, u8); 4] = [(4, 3), (4, 4), (5, 4), (6, 4)];

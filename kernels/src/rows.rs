@@ -70,9 +70,9 @@ impl Size {
         self.lanes.div_ceil(8)
     }
 
-    /// Words of one plane.
+    /// 64-lane words that all planes take in memory.
     pub(crate) const fn words(self) -> usize {
-        self.groups * self.runs()
+        self.groups * self.runs() * 8
     }
 }
 

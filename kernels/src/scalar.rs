@@ -3,22 +3,17 @@
 use crate::bf16;
 use crate::bits::{BitReader, BitWriter};
 use crate::group::{Params, Rest};
-use crate::profile::Place;
 use crate::rows::{Matrix, MatrixMut, Size};
 
 /// A cell without BF16 values: codes that no encoder makes. Holds the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EmptyCell(pub usize);
 
-/// Measures and codes every group of a tile. Word `place * runs + run` holds lanes `64 * run ..` of a plane.
-pub(crate) fn split(
-    tile: &Matrix<'_>,
-    place: &Place<'_>,
-    params: &mut [Params],
-    words: &mut [u64],
-) {
+/// Measures and codes every group of a tile. Plane `p` of lanes `64 * run ..` of a group is the word
+/// `(group * runs + run) * 8 + p`, most significant plane first; lanes past the last are zero bits.
+pub(crate) fn split(tile: &Matrix<'_>, params: &mut [Params], words: &mut [u64]) {
     let size = tile.size();
-    words[..8 * size.words()].fill(0);
+    words[..size.words()].fill(0);
     for (group, params) in params.iter_mut().enumerate().take(size.groups) {
         let row = tile.row(group);
         *params = Params::measure(row);
@@ -28,38 +23,26 @@ pub(crate) fn split(
         let cells = params.cells();
         for (lane, &bits) in row.iter().enumerate() {
             let code = cells.code(bf16::value(bits));
-            for (plane, &place) in place.of(group).iter().enumerate() {
+            for plane in 0..8 {
                 let bit = u64::from(code >> (7 - plane) & 1);
-                words[usize::from(place) * size.runs() + lane / 64] |= bit << (lane % 64);
+                words[(group * size.runs() + lane / 64) * 8 + plane] |= bit << (lane % 64);
             }
         }
     }
 }
 
-/// Reconstructs every group from its words among the first `present`; leaves escaped groups alone.
-pub(crate) fn merge(
-    params: &[Params],
-    place: &Place<'_>,
-    words: &[u64],
-    present: usize,
-    out: &mut MatrixMut<'_>,
-) {
+/// Reconstructs every group from the planes it has, `widths` of them; the words of the others are zero. Leaves escaped
+/// groups alone.
+pub(crate) fn merge(params: &[Params], widths: &[u8], words: &[u64], out: &mut MatrixMut<'_>) {
     let size = out.size();
-    for (group, params) in params.iter().enumerate().take(size.groups) {
+    for (group, (params, width)) in params.iter().zip(widths).enumerate().take(size.groups) {
         if params.is_escape() {
             continue;
         }
         let cells = params.cells();
-        let places = place.of(group);
-        let width = places
-            .iter()
-            .take_while(|place| usize::from(**place) < present)
-            .count();
         for (lane, bits) in out.row(group).iter_mut().enumerate() {
-            let code = code_of(&places[..width], words, size, lane);
-            #[expect(clippy::cast_possible_truncation, reason = "at most 8")]
-            let width = width as u32;
-            *bits = cells.midpoint(code, width);
+            let code = code_of(words, size, group, lane);
+            *bits = cells.midpoint(code, u32::from(*width));
         }
     }
 }
@@ -103,7 +86,6 @@ pub(crate) fn encode_tail(tile: &Matrix<'_>, a: &mut BitWriter<'_>, b: &mut BitW
 /// Restores every group from all its words and the tail's sections; leaves escaped groups alone.
 pub(crate) fn decode_tail(
     params: &[Params],
-    place: &Place<'_>,
     words: &[u64],
     (a, b): (&mut BitReader<'_>, &mut BitReader<'_>),
     out: &mut MatrixMut<'_>,
@@ -114,8 +96,7 @@ pub(crate) fn decode_tail(
             continue;
         }
         let cells = params.cells();
-        let places = place.of(group);
-        let rest_of = |lane| cells.rest(code_of(&places, words, size, lane));
+        let rest_of = |lane| cells.rest(code_of(words, size, group, lane));
         let rests: Vec<Rest> = (0..size.lanes).map(rest_of).collect();
         if rests.iter().any(|rest| rest.count == 0) {
             return Err(EmptyCell(group));
@@ -144,11 +125,10 @@ pub(crate) fn decode_tail(
     Ok(())
 }
 
-/// The top bits of a lane's code, from the words at `places`; the bits below are zero.
-fn code_of(places: &[u16], words: &[u64], size: Size, lane: usize) -> u8 {
-    let planes = places.iter().enumerate();
-    planes.fold(0, |code, (plane, &place)| {
-        let word = words[usize::from(place) * size.runs() + lane / 64];
-        code | (u8::from(word >> (lane % 64) & 1 == 1) << (7 - plane))
+/// A lane's code.
+fn code_of(words: &[u64], size: Size, group: usize, lane: usize) -> u8 {
+    let planes = &words[(group * size.runs() + lane / 64) * 8..][..8];
+    planes.iter().fold(0, |code, word| {
+        code << 1 | u8::from(word >> (lane % 64) & 1 == 1)
     })
 }

@@ -1,7 +1,8 @@
 //! A unit's head and first steps to its values.
 
 use super::head::{HeadReader, sink_matrix};
-use super::{MergeError, Scratch, Segment, Simd, UnitBuffer, place, simd, words};
+use super::words::{self, Order};
+use super::{MergeError, Scratch, Segment, Simd, UnitBuffer, order_of, simd};
 use crate::LayerOrder;
 use crate::plan::UnitPlan;
 use crate::rows::{Size, TileSink};
@@ -19,12 +20,11 @@ pub(super) fn merge(
     let mut scratch = Scratch::new();
     for tile in plan.tiles() {
         let size = plan.size(tile.tokens);
+        steps.words(plan, size, order_of(plan, order, tile.head), &mut scratch);
         let params = &mut scratch.params[..size.groups];
         head.params(params)?;
-        let present = steps.words(plan, size, &mut scratch.words);
-        let place = place(plan, order, tile.head, size);
         let mut matrix = sink_matrix(plan, tile, size, sink);
-        simd::merge(level, params, &place, &scratch.words, present, &mut matrix);
+        simd::merge(level, params, &scratch.widths, &scratch.words, &mut matrix);
         head.escapes(params, &mut matrix)?;
     }
     head.finish(plan, sink)
@@ -67,15 +67,26 @@ impl<'a> StepReader<'a> {
         })
     }
 
-    /// Gathers the next tile's words; returns how many there are.
-    pub(super) fn words(&mut self, plan: &UnitPlan, size: Size, out: &mut [u64]) -> usize {
+    /// Gathers the next tile's words and widths; the words of missing planes become zero.
+    pub(super) fn words(
+        &mut self,
+        plan: &UnitPlan,
+        size: Size,
+        order: Order<'_>,
+        out: &mut Scratch,
+    ) {
+        let (words, widths) = (
+            &mut out.words[..size.words()],
+            &mut out.widths[..size.groups],
+        );
+        if self.steps.len() < plan.steps() {
+            words.fill(0);
+        }
         for (step, (bytes, at)) in self.steps.iter().zip(&mut self.at).enumerate() {
             let range = plan.step_words(size, step);
             let len = range.len() * size.word_bytes();
-            let out = &mut out[range.start * size.runs()..range.end * size.runs()];
-            words::unpack(&bytes[*at..][..len], size, out);
+            words::unpack(order, range, size, &bytes[*at..][..len], (words, widths));
             *at += len;
         }
-        plan.words_of(size, self.steps.len())
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::bits::{BitReader, BitWriter};
 use crate::group::Params;
-use crate::profile::Place;
 use crate::rows::{Matrix, MatrixMut};
 use crate::scalar::{self, EmptyCell};
 
@@ -35,25 +34,18 @@ impl Simd {
     }
 }
 
-pub(super) fn split(
-    _level: Simd,
-    tile: &Matrix<'_>,
-    place: &Place<'_>,
-    params: &mut [Params],
-    words: &mut [u64],
-) {
-    scalar::split(tile, place, params, words);
+pub(super) fn split(_level: Simd, tile: &Matrix<'_>, params: &mut [Params], words: &mut [u64]) {
+    scalar::split(tile, params, words);
 }
 
 pub(super) fn merge(
     _level: Simd,
     params: &[Params],
-    place: &Place<'_>,
+    widths: &[u8],
     words: &[u64],
-    present: usize,
     out: &mut MatrixMut<'_>,
 ) {
-    scalar::merge(params, place, words, present, out);
+    scalar::merge(params, widths, words, out);
 }
 
 pub(super) fn encode_tail(
@@ -68,12 +60,11 @@ pub(super) fn encode_tail(
 pub(super) fn decode_tail(
     _level: Simd,
     params: &[Params],
-    place: &Place<'_>,
     words: &[u64],
     sections: (&mut BitReader<'_>, &mut BitReader<'_>),
     out: &mut MatrixMut<'_>,
 ) -> Result<(), EmptyCell> {
-    scalar::decode_tail(params, place, words, sections, out)
+    scalar::decode_tail(params, words, sections, out)
 }
 
 pub(crate) fn sum_words(position: u64, bytes: &[u8]) -> u64 {

@@ -1,7 +1,7 @@
 //! A unit's values to its head and steps.
 
 use super::head::{source_matrix, write_escapes, write_params, write_raw};
-use super::{Scratch, Simd, UnitBuffer, place, simd, words};
+use super::{Scratch, Simd, UnitBuffer, order_of, simd, words};
 use crate::LayerOrder;
 use crate::plan::{PARAM_BYTES, UnitPlan};
 use crate::rows::TileSource;
@@ -30,8 +30,7 @@ pub(super) fn split(
         let size = plan.size(tile.tokens);
         let matrix = source_matrix(plan, tile, size, source);
         let params = &mut scratch.params[..size.groups];
-        let place = place(plan, order, tile.head, size);
-        simd::split(level, &matrix, &place, params, &mut scratch.words);
+        simd::split(level, &matrix, params, &mut scratch.words);
 
         write_params(
             params,
@@ -39,11 +38,11 @@ pub(super) fn split(
         );
         params_at += size.groups * PARAM_BYTES;
         write_escapes(params, &matrix, &mut out.head);
+        let order = order_of(plan, order, tile.head);
         for (step, (bytes, at)) in out.steps.iter_mut().zip(&mut step_at).enumerate() {
             let range = plan.step_words(size, step);
             let len = range.len() * size.word_bytes();
-            let words = &scratch.words[range.start * size.runs()..range.end * size.runs()];
-            words::pack(words, size, &mut bytes[*at..][..len]);
+            words::pack(order, range, size, &scratch.words, &mut bytes[*at..][..len]);
             *at += len;
         }
     }

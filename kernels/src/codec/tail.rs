@@ -2,7 +2,7 @@
 
 use super::head::{HeadReader, sink_matrix, source_matrix};
 use super::merge::StepReader;
-use super::{MergeError, Scratch, Sections, Segment, Simd, UnitBuffer, place, simd, words};
+use super::{MergeError, Scratch, Sections, Segment, Simd, UnitBuffer, order_of, simd, words};
 use crate::LayerOrder;
 use crate::bits::BitReader;
 use crate::plan::{TAIL_ENTRY_BYTES, UnitPlan};
@@ -51,25 +51,18 @@ pub(super) fn decode(
     let mut sections = Sections::new();
     for (index, tile) in plan.tiles().enumerate() {
         let size = plan.size(tile.tokens);
+        steps.words(plan, size, order_of(plan, order, tile.head), &mut scratch);
         let params = &mut scratch.params[..size.groups];
         head.params(params)?;
-        steps.words(plan, size, &mut scratch.words);
         let (a_bytes, b_bytes) = tail.sections(index, size, &mut sections)?;
         let (mut a, mut b) = (BitReader::new(&sections.a), BitReader::new(&sections.b));
-        let place = place(plan, order, tile.head, size);
         let mut matrix = sink_matrix(plan, tile, size, sink);
-        simd::decode_tail(
-            level,
-            params,
-            &place,
-            &scratch.words,
-            (&mut a, &mut b),
-            &mut matrix,
-        )
-        .map_err(|cell| MergeError::EmptyCell {
-            tile: index,
-            group: cell.0,
-        })?;
+        simd::decode_tail(level, params, &scratch.words, (&mut a, &mut b), &mut matrix).map_err(
+            |cell| MergeError::EmptyCell {
+                tile: index,
+                group: cell.0,
+            },
+        )?;
         if !a.ended_at(a_bytes) || !b.ended_at(b_bytes) {
             return Err(MergeError::Sections { tile: index });
         }

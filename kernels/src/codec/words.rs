@@ -1,32 +1,157 @@
-//! Between code words in memory (64 lanes each, the last run padded) and on the wire (only the bytes that have lanes).
+//! Between code words in memory (group after group, see [`crate::scalar`]) and on the wire (in order of priority, each
+//! only as long as it has lanes).
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "planes are numbered 0 to 7"
+)]
+
+use core::ops::Range;
 
 use crate::rows::Size;
 
-/// Writes `words`, `runs` to a code word, as `word_bytes` bytes a code word. `out` is exactly as long as that takes.
-pub(super) fn pack(words: &[u64], size: Size, out: &mut [u8]) {
-    let (runs, bytes) = (size.runs(), size.word_bytes());
-    if bytes == runs * 8 {
-        store(words, out);
-    } else {
-        for (word, out) in words.chunks_exact(runs).zip(out.chunks_exact_mut(bytes)) {
-            for (run, out) in word.iter().zip(out.chunks_mut(8)) {
-                out.copy_from_slice(&run.to_le_bytes()[..out.len()]);
+/// The order of a tile's words on the wire.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order<'a> {
+    /// Plane after plane, in each group after group.
+    PlaneMajor,
+    /// These words of a tile of one run, as `group * 8 + plane`.
+    Listed(&'a [u16]),
+}
+
+/// Writes the words with the places `range` to `out`, which is exactly as long as they are.
+pub(super) fn pack(
+    order: Order<'_>,
+    range: Range<usize>,
+    size: Size,
+    words: &[u64],
+    out: &mut [u8],
+) {
+    match order {
+        Order::Listed(list) => {
+            let words = list[range].iter().map(|word| words[usize::from(*word)]);
+            put(words, size.lanes, out);
+        }
+        Order::PlaneMajor => {
+            let mut rest = out;
+            for (plane, groups) in planes(range, size) {
+                let (out, after) = rest.split_at_mut(groups.len() * size.word_bytes());
+                rest = after;
+                let words = &words[groups.start * size.runs() * 8 + plane..];
+                if size.runs() == 1 {
+                    put(words.iter().step_by(8).copied(), size.lanes, out);
+                } else {
+                    put_runs(words, size, out);
+                }
             }
         }
     }
 }
 
-/// The inverse of [`pack`]; the padding becomes zero.
-pub(super) fn unpack(bytes: &[u8], size: Size, words: &mut [u64]) {
-    let (runs, word_bytes) = (size.runs(), size.word_bytes());
-    if word_bytes == runs * 8 {
-        load(bytes, words);
+/// The inverse of [`pack`]. Sets the `widths` of the groups whose words these are; lanes past the last become zero.
+pub(super) fn unpack(
+    order: Order<'_>,
+    range: Range<usize>,
+    size: Size,
+    bytes: &[u8],
+    (words, widths): (&mut [u64], &mut [u8]),
+) {
+    match order {
+        Order::Listed(list) => {
+            let mut list = list[range].iter();
+            take(bytes, size.lanes, |bits| {
+                if let Some(&word) = list.next() {
+                    words[usize::from(word)] = bits;
+                    // A channel's words come in ascending planes, so the last one counts.
+                    widths[usize::from(word / 8)] = (word % 8) as u8 + 1;
+                }
+            });
+        }
+        Order::PlaneMajor => {
+            let mut rest = bytes;
+            for (plane, groups) in planes(range, size) {
+                let (bytes, after) = rest.split_at(groups.len() * size.word_bytes());
+                rest = after;
+                let words = &mut words[groups.start * size.runs() * 8 + plane..];
+                if size.runs() == 1 {
+                    let mut words = words.iter_mut().step_by(8);
+                    take(bytes, size.lanes, |bits| {
+                        if let Some(word) = words.next() {
+                            *word = bits;
+                        }
+                    });
+                } else {
+                    take_runs(bytes, size, words);
+                }
+                widths[groups].fill(plane as u8 + 1);
+            }
+        }
+    }
+}
+
+/// A range of places in plane-major order, as planes and their groups. Only the first and the last can be parts of a plane.
+fn planes(range: Range<usize>, size: Size) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let first = range.start / size.groups;
+    (first..range.end.div_ceil(size.groups)).map(move |plane| {
+        let start = plane * size.groups;
+        let groups = range.start.max(start) - start..(range.end - start).min(size.groups);
+        (plane, groups)
+    })
+}
+
+/// Writes words of up to 64 lanes.
+fn put(words: impl Iterator<Item = u64>, lanes: usize, out: &mut [u8]) {
+    if lanes > 56 {
+        for (out, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *out = word.to_le_bytes();
+        }
     } else {
-        for (word, bytes) in words
-            .chunks_exact_mut(runs)
-            .zip(bytes.chunks_exact(word_bytes))
-        {
-            load(bytes, word);
+        let bytes = lanes.div_ceil(8);
+        for (out, word) in out.chunks_exact_mut(bytes).zip(words) {
+            out.copy_from_slice(&word.to_le_bytes()[..bytes]);
+        }
+    }
+}
+
+/// Reads words of up to 64 lanes.
+fn take(bytes: &[u8], lanes: usize, mut each: impl FnMut(u64)) {
+    if lanes > 56 {
+        for word in bytes.as_chunks::<8>().0 {
+            each(u64::from_le_bytes(*word));
+        }
+    } else {
+        for bytes in bytes.chunks_exact(lanes.div_ceil(8)) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            each(u64::from_le_bytes(word));
+        }
+    }
+}
+
+/// Writes a plane's words of more than 64 lanes; `words` starts with the plane's first.
+fn put_runs(words: &[u64], size: Size, out: &mut [u8]) {
+    let groups = words
+        .chunks(size.runs() * 8)
+        .zip(out.chunks_exact_mut(size.word_bytes()));
+    for (words, out) in groups {
+        let runs = words.iter().step_by(8);
+        for (word, out) in runs.zip(out.chunks_mut(8)) {
+            out.copy_from_slice(&word.to_le_bytes()[..out.len()]);
+        }
+    }
+}
+
+/// The inverse of [`put_runs`].
+fn take_runs(bytes: &[u8], size: Size, words: &mut [u64]) {
+    let groups = words
+        .chunks_mut(size.runs() * 8)
+        .zip(bytes.chunks_exact(size.word_bytes()));
+    for (words, bytes) in groups {
+        let runs = words.iter_mut().step_by(8);
+        for (word, bytes) in runs.zip(bytes.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(padded);
         }
     }
 }

@@ -1,24 +1,10 @@
-//! The places of one layer's K words.
-
-use crate::rows::Size;
+//! The order of one layer's K words.
 
 /// The order of one layer's words, for each head. V words are always plane-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerOrder {
-    /// `[head][channel][plane]`: the word's place among the head's `channels * 8`. Empty for plane-major.
-    heads: Vec<Vec<[u16; 8]>>,
-}
-
-/// Where the words of one tile are, counted in words.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Place<'a> {
-    /// Plane after plane, in each group after group.
-    PlaneMajor {
-        /// The groups of a plane.
-        groups: u16,
-    },
-    /// `[group][plane]`.
-    Listed(&'a [[u16; 8]]),
+    /// `[head][place]`: the word with this place, as `channel * 8 + plane`. Empty for plane-major.
+    heads: Vec<Vec<u16>>,
 }
 
 impl LayerOrder {
@@ -31,7 +17,7 @@ impl LayerOrder {
     /// On failure, the first head whose list doesn't name each of the `channels` exactly eight times.
     pub(super) fn from_lists(channels: usize, lists: &[Vec<u8>]) -> Result<Self, usize> {
         let heads = lists.iter().enumerate();
-        let heads = heads.map(|(head, list)| places(channels, list).ok_or(head));
+        let heads = heads.map(|(head, list)| words(channels, list).ok_or(head));
         Ok(Self {
             heads: heads.collect::<Result<_, _>>()?,
         })
@@ -39,63 +25,38 @@ impl LayerOrder {
 
     /// The lists that [`Self::from_lists`] takes.
     pub(super) fn lists(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
-        self.heads.iter().map(|places| {
-            let mut list = vec![0; places.len() * 8];
-            for (channel, places) in (0..=u8::MAX).zip(places) {
-                for &place in places {
-                    list[usize::from(place)] = channel;
-                }
-            }
-            list
+        self.heads.iter().map(|words| {
+            let channels = words.iter().map(|word| u8::try_from(word / 8));
+            channels
+                .map(|channel| channel.expect("at most 256 channels"))
+                .collect()
         })
     }
 
-    /// The places of the words of `head`'s K tile.
+    /// The words of `head`'s K tiles in their order; `None` for plane-major.
     ///
     /// # Panics
     /// Where the order is that of a shape with fewer heads.
-    pub(crate) fn place(&self, head: usize, size: Size) -> Place<'_> {
+    pub(crate) fn words(&self, head: usize) -> Option<&[u16]> {
         if self.heads.is_empty() {
-            Place::plane_major(size)
+            None
         } else {
-            Place::Listed(&self.heads[head][..size.groups])
+            Some(&self.heads[head])
         }
     }
 }
 
-impl Place<'_> {
-    /// Plane after plane.
-    pub(crate) fn plane_major(size: Size) -> Self {
-        let groups = u16::try_from(size.groups).expect("a tile has at most 256 groups");
-        Self::PlaneMajor { groups }
-    }
-
-    /// The places of a group's eight words, most significant plane first, ascending.
-    #[inline(always)]
-    pub(crate) fn of(&self, group: usize) -> [u16; 8] {
-        match self {
-            #[expect(clippy::cast_possible_truncation, reason = "at most 256 groups")]
-            Self::PlaneMajor { groups } => {
-                [0, 1, 2, 3, 4, 5, 6, 7].map(|plane| plane * groups + group as u16)
-            }
-            Self::Listed(places) => places[group],
-        }
-    }
-}
-
-fn places(channels: usize, list: &[u8]) -> Option<Vec<[u16; 8]>> {
-    let mut places = vec![[0; 8]; channels];
-    let mut planes = vec![0usize; channels];
-    if list.len() != channels * 8 {
-        return None;
-    }
-    for (place, &channel) in (0u16..).zip(list) {
-        let channel = usize::from(channel);
-        let plane = planes.get_mut(channel)?;
-        *places.get_mut(channel)?.get_mut(*plane)? = place;
+fn words(channels: usize, list: &[u8]) -> Option<Vec<u16>> {
+    let mut planes = vec![0u16; channels];
+    let words = list.iter().map(|&channel| {
+        let plane = planes
+            .get_mut(usize::from(channel))
+            .filter(|plane| **plane < 8)?;
         *plane += 1;
-    }
-    Some(places)
+        Some(u16::from(channel) * 8 + *plane - 1)
+    });
+    let words = words.collect::<Option<Vec<_>>>()?;
+    (words.len() == channels * 8).then_some(words)
 }
 
 #[cfg(test)]
@@ -104,18 +65,11 @@ mod tests {
 
     #[test]
     fn a_channels_mentions_are_its_planes() {
-        let mut list = vec![1u8; 8];
-        list.extend([0; 8]);
-        let order = LayerOrder::from_lists(2, &[list.clone()]).unwrap();
-        let place = order.place(
-            0,
-            Size {
-                groups: 2,
-                lanes: 16,
-            },
-        );
-        assert_eq!(place.of(1), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(place.of(0), [8, 9, 10, 11, 12, 13, 14, 15]);
+        let list = vec![1u8, 1, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0];
+        let order = LayerOrder::from_lists(2, std::slice::from_ref(&list)).unwrap();
+        let words = order.words(0).unwrap();
+        assert_eq!(words[..4], [8, 9, 0, 10]);
+        assert_eq!(words[8..], [15, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(order.lists().collect::<Vec<_>>(), [list]);
     }
 

@@ -2,7 +2,6 @@
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
     reason = "test values are small"
 )]
 

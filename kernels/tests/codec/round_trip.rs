@@ -168,7 +168,7 @@ fn few_tokens_in_a_block_travel_raw() {
     };
     let cuts = lynx_kernels::Cuts::new("4".parse().unwrap(), 4).unwrap();
     let plan = UnitPlan::new(shape, Kind::K, 49..80, RawTokens::none(), cuts).unwrap();
-    assert_eq!(plan.raw_tokens().collect::<Vec<_>>(), [49..64]);
+    assert!(plan.raw_tokens().eq(std::iter::once(49..64)));
     let tiles: Vec<_> = plan.tiles().map(|t| (t.block, t.first, t.tokens)).collect();
     assert_eq!(tiles, [(1, 0, 16)]);
     let prompt = UnitPlan::new(shape, Kind::V, 0..512, RawTokens::for_prompt(512), cuts).unwrap();
