@@ -1,0 +1,452 @@
+//! The state machine against plain decoding, on a model that is a hash function, over random schedules.
+
+use super::*;
+
+const TOKEN_TIME: Duration = Duration::from_millis(10);
+const STOP: TokenId = 0;
+
+/// Ends at the stop token, at the token pair (1, 2) as a stand-in for a stop string, and at a length.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    max_tokens: usize,
+}
+
+impl Ending for Rule {
+    fn reached(&self, output: &[TokenId]) -> Option<FinishReason> {
+        if output.last() == Some(&STOP) {
+            Some(FinishReason::StopToken)
+        } else if output.ends_with(&[1, 2]) {
+            Some(FinishReason::StopString)
+        } else if output.len() >= self.max_tokens {
+            Some(FinishReason::Length)
+        } else {
+            None
+        }
+    }
+}
+
+fn hash(values: impl IntoIterator<Item = u64>) -> u64 {
+    values
+        .into_iter()
+        .fold(0x51_7cc1_b727_220a, |state, value| {
+            let x = (state ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            x ^ (x >> 29)
+        })
+}
+
+/// A model whose next token is a hash of the output so far; on the anchor it errs now and then.
+#[derive(Clone, Copy, Debug)]
+struct FakeModel {
+    seed: u64,
+    vocabulary: u64,
+    /// How many of 16 anchor samples may differ.
+    error: u64,
+}
+
+impl FakeModel {
+    fn full(self, output: &[TokenId]) -> TokenId {
+        let mixed = hash(
+            [self.seed]
+                .into_iter()
+                .chain(output.iter().map(|t| u64::from(*t))),
+        );
+        u32::try_from((mixed >> 16) % self.vocabulary).unwrap()
+    }
+
+    fn anchor(self, output: &[TokenId]) -> TokenId {
+        let right = self.full(output);
+        let mixed = hash([self.seed, 77, u64::from(right), output.len() as u64]);
+        if (mixed >> 20) % 16 < self.error {
+            u32::try_from((u64::from(right) + 1) % self.vocabulary).unwrap()
+        } else {
+            right
+        }
+    }
+
+    /// The oracle.
+    fn plain(self, rule: Rule) -> (Vec<TokenId>, FinishReason) {
+        let mut output = Vec::new();
+        loop {
+            output.push(self.full(&output));
+            if let Some(reason) = rule.reached(&output) {
+                return (output, reason);
+            }
+        }
+    }
+}
+
+/// What a client that asked for provisional tokens sees.
+#[derive(Debug, Default)]
+struct Client {
+    committed: Vec<TokenId>,
+    provisional: Vec<TokenId>,
+    finished: Option<FinishReason>,
+    longest_draft: usize,
+}
+
+impl Client {
+    fn see(&mut self, change: Output) {
+        assert_eq!(self.finished, None, "{change:?} after the end");
+        let known = self.committed.len() + self.provisional.len();
+        match change {
+            Output::Token {
+                index,
+                token,
+                provisional: true,
+            } => {
+                assert_eq!(index as usize, known, "drafts are in order");
+                self.provisional.push(token);
+                self.longest_draft = self.longest_draft.max(self.provisional.len());
+            }
+            Output::Token { index, token, .. } => {
+                assert_eq!(index as usize, self.committed.len(), "commits are in order");
+                if !self.provisional.is_empty() {
+                    assert_eq!(
+                        self.provisional.remove(0),
+                        token,
+                        "a wrong draft was not retracted"
+                    );
+                }
+                self.committed.push(token);
+            }
+            Output::Retracted { from_index } => {
+                let kept = from_index as usize - self.committed.len();
+                assert!(kept < self.provisional.len(), "only drafts are retracted");
+                self.provisional.truncate(kept);
+            }
+            Output::Verified { drafted, accepted } => {
+                assert_eq!(drafted as usize, self.provisional.len());
+                assert!(accepted <= drafted);
+            }
+            Output::Finished(reason) => {
+                assert!(self.provisional.is_empty(), "a draft outlived the request");
+                self.finished = Some(reason);
+            }
+        }
+    }
+}
+
+/// One request in a world of its own.
+struct World {
+    model: FakeModel,
+    request: Speculation,
+    client: Client,
+    prompt: u32,
+    now: Timestamp,
+}
+
+impl World {
+    fn new(model: FakeModel, rule: Rule, max_draft: u32) -> Self {
+        let prompt = 100;
+        Self {
+            model,
+            request: Speculation::transferred(prompt, max_draft, Box::new(rule)),
+            client: Client::default(),
+            prompt,
+            now: Timestamp::ORIGIN,
+        }
+    }
+
+    /// Does what the request asks for next.
+    fn step(&mut self) -> Action {
+        let action = self.request.next(self.now, TOKEN_TIME);
+        let output = |w: &Self| [&w.client.committed[..], &w.client.provisional].concat();
+        match &action {
+            Action::Wait | Action::Done => {}
+            Action::Compute => self.request.evaluated(&[self.model.full(&[])]),
+            Action::Draft { token, position } => {
+                let output = output(self);
+                assert_eq!(output.last(), Some(token));
+                assert_eq!(*position as usize + 1, self.prompt as usize + output.len());
+                self.request.evaluated(&[self.model.anchor(&output)]);
+            }
+            Action::Decode { token, position } => {
+                self.verify(&[*token], *position);
+            }
+            Action::Verify { tokens, position } => self.verify(tokens, *position),
+        }
+        self.now += TOKEN_TIME;
+        self.look();
+        action
+    }
+
+    fn verify(&mut self, tokens: &[TokenId], position: u32) {
+        let known = [&self.client.committed[..], &self.client.provisional].concat();
+        let start = (position - self.prompt) as usize;
+        assert_eq!(
+            start + 1,
+            self.client.committed.len(),
+            "verification starts at the last committed token"
+        );
+        assert_eq!(&known[start..start + tokens.len()], tokens);
+        let samples: Vec<_> = (start..start + tokens.len())
+            .map(|i| self.model.full(&known[..=i]))
+            .collect();
+        self.request.evaluated(&samples);
+    }
+
+    fn look(&mut self) {
+        for change in self.request.changes().collect::<Vec<_>>() {
+            self.client.see(change);
+        }
+        assert_eq!(self.request.committed(), self.client.committed);
+    }
+}
+
+#[derive(Clone, Copy, Debug, bolero::TypeGenerator)]
+enum Op {
+    Step,
+    Steps(u8),
+    FirstToken,
+    Anchor { depth: u8, due_in_ms: Option<u8> },
+    Full,
+    Failed,
+    Abort,
+    Pass { ms: u8 },
+}
+
+fn apply(world: &mut World, op: Op) {
+    match op {
+        Op::Step => {
+            world.step();
+        }
+        Op::Steps(n) => {
+            for _ in 0..n % 16 {
+                world.step();
+            }
+        }
+        Op::FirstToken => world.request.first_token(world.model.full(&[])),
+        Op::Anchor { depth, due_in_ms } => world.request.anchor_ready(AnchorInfo {
+            residual_due: due_in_ms.map(|ms| world.now + Duration::from_millis(u64::from(ms))),
+            depth_limit: u32::from(depth % 40),
+        }),
+        Op::Full => world.request.full_ready(),
+        Op::Failed => {
+            world.request.failed();
+        }
+        Op::Abort => world.request.abort(),
+        Op::Pass { ms } => world.now += Duration::from_millis(u64::from(ms)),
+    }
+    world.look();
+}
+
+#[test]
+fn committed_output_is_that_of_plain_decoding_whatever_the_schedule() {
+    bolero::check!()
+        .with_type::<(u64, u8, u8, u8, Vec<Op>)>()
+        .with_iterations(20_000)
+        .for_each(|(seed, error, vocabulary, max_tokens, ops)| {
+            let model = FakeModel {
+                seed: *seed,
+                vocabulary: u64::from(*vocabulary % 30) + 3,
+                error: u64::from(*error % 17),
+            };
+            let rule = Rule {
+                max_tokens: usize::from(*max_tokens % 50) + 1,
+            };
+            let (plain, reason) = model.plain(rule);
+            let mut world = World::new(model, rule, 24);
+            for op in ops {
+                apply(&mut world, *op);
+            }
+            assert!(plain.starts_with(&world.client.committed));
+            // Whatever came before, a failure of the transfer brings the request to its end.
+            apply(&mut world, Op::Failed);
+            apply(&mut world, Op::Full);
+            for _ in 0..60 {
+                world.step();
+            }
+            assert!(world.client.longest_draft <= 24);
+            if world.client.finished == Some(FinishReason::Aborted) {
+                assert!(plain.starts_with(&world.client.committed));
+            } else {
+                assert_eq!(world.client.committed, plain);
+                assert_eq!(world.client.finished, Some(reason));
+            }
+        });
+}
+
+/// A model that rarely ends, a request without a stop in sight.
+fn long_world(error: u64, max_draft: u32) -> World {
+    let model = FakeModel {
+        seed: 5,
+        vocabulary: 1 << 30,
+        error,
+    };
+    let mut world = World::new(model, Rule { max_tokens: 100 }, max_draft);
+    apply(&mut world, Op::FirstToken);
+    world
+}
+
+fn anchor(world: &mut World, depth_limit: u32, residual_due: Option<Timestamp>) {
+    world.request.anchor_ready(AnchorInfo {
+        residual_due,
+        depth_limit,
+    });
+}
+
+#[test]
+fn nothing_is_drafted_before_the_first_token_and_the_anchor() {
+    let model = long_world(0, 8).model;
+    let mut world = World::new(model, Rule { max_tokens: 9 }, 8);
+    assert_eq!(world.step(), Action::Wait);
+    anchor(&mut world, 8, None);
+    assert_eq!(world.step(), Action::Wait);
+    apply(&mut world, Op::FirstToken);
+    assert!(matches!(world.step(), Action::Draft { position: 100, .. }));
+}
+
+#[test]
+fn drafts_stop_at_the_depth_limit_and_at_the_engines_own() {
+    for (max_draft, depth_limit) in [(3, 10), (10, 3)] {
+        let mut world = long_world(0, max_draft);
+        anchor(&mut world, depth_limit, None);
+        let drafted = (0..20)
+            .filter(|_| matches!(world.step(), Action::Draft { .. }))
+            .count();
+        assert_eq!(drafted, 3);
+        assert_eq!(world.step(), Action::Wait);
+    }
+}
+
+#[test]
+fn nothing_is_drafted_shortly_before_the_residual_is_due() {
+    let mut world = long_world(0, 30);
+    let due = Timestamp::ORIGIN + TOKEN_TIME * 5;
+    anchor(&mut world, 30, Some(due));
+    let kinds: Vec<_> = (0..8)
+        .map(|_| matches!(world.step(), Action::Draft { .. }))
+        .collect();
+    // At 50 ms it is due; from 30 ms on it is two tokens' time away, and at 70 ms it is plainly late.
+    assert_eq!(
+        kinds,
+        [true, true, true, true, false, false, false, true],
+        "{kinds:?}"
+    );
+}
+
+#[test]
+fn all_drafts_are_verified_in_one_forward_and_a_right_draft_gains_a_token() {
+    let mut world = long_world(0, 4);
+    anchor(&mut world, 30, None);
+    for _ in 0..6 {
+        world.step();
+    }
+    assert_eq!(world.client.provisional.len(), 4);
+    world.request.full_ready();
+    let action = world.step();
+    assert!(
+        matches!(&action, Action::Verify { tokens, position: 100 } if tokens.len() == 5),
+        "{action:?}"
+    );
+    assert_eq!(world.client.committed.len(), 6);
+    assert!(matches!(world.step(), Action::Decode { position: 105, .. }));
+}
+
+#[test]
+fn a_wrong_draft_is_retracted_with_all_that_follow() {
+    let mut world = long_world(16, 4);
+    anchor(&mut world, 30, None);
+    for _ in 0..4 {
+        world.step();
+    }
+    world.request.full_ready();
+    world.request.evaluated(&[9, 9, 9, 9, 9]);
+    let changes: Vec<_> = world.request.changes().collect();
+    assert_eq!(
+        changes,
+        [
+            Output::Verified {
+                drafted: 4,
+                accepted: 0
+            },
+            Output::Retracted { from_index: 1 },
+            Output::Token {
+                index: 1,
+                token: 9,
+                provisional: false
+            },
+        ]
+    );
+}
+
+#[test]
+fn a_draft_that_ends_the_output_is_verified_without_its_own_row() {
+    let model = FakeModel {
+        seed: 5,
+        vocabulary: 1 << 30,
+        error: 0,
+    };
+    let mut world = World::new(model, Rule { max_tokens: 3 }, 9);
+    apply(&mut world, Op::FirstToken);
+    anchor(&mut world, 9, None);
+    for _ in 0..5 {
+        world.step();
+    }
+    assert_eq!(world.client.provisional.len(), 2);
+    assert_eq!(world.client.finished, None, "a draft ends nothing for good");
+    world.request.full_ready();
+    assert!(matches!(world.step(), Action::Verify { tokens, .. } if tokens.len() == 2));
+    assert_eq!(world.client.finished, Some(FinishReason::Length));
+}
+
+#[test]
+fn a_failure_keeps_the_drafts_until_the_computed_prompt_verifies_them() {
+    let mut world = long_world(0, 4);
+    anchor(&mut world, 30, None);
+    for _ in 0..5 {
+        world.step();
+    }
+    assert!(world.request.failed());
+    assert!(
+        !world.request.failed(),
+        "the second failure is of no interest"
+    );
+    assert_eq!(world.step(), Action::Compute);
+    assert!(matches!(world.step(), Action::Verify { tokens, .. } if tokens.len() == 5));
+    assert_eq!(world.client.committed.len(), 6);
+}
+
+#[test]
+fn a_full_prompt_without_a_first_token_waits_for_it_or_for_a_failure() {
+    let model = long_world(0, 4).model;
+    let mut world = World::new(model, Rule { max_tokens: 3 }, 4);
+    world.request.full_ready();
+    assert_eq!(world.step(), Action::Wait);
+    assert!(world.request.failed());
+    assert_eq!(world.step(), Action::Compute);
+    assert_eq!(world.client.committed.len(), 1);
+}
+
+#[test]
+fn an_abort_retracts_the_drafts() {
+    let mut world = long_world(0, 4);
+    anchor(&mut world, 30, None);
+    for _ in 0..5 {
+        world.step();
+    }
+    world.request.abort();
+    let changes: Vec<_> = world.request.changes().collect();
+    assert_eq!(
+        changes,
+        [
+            Output::Retracted { from_index: 1 },
+            Output::Finished(FinishReason::Aborted)
+        ]
+    );
+    assert_eq!(world.step(), Action::Done);
+}
+
+#[test]
+fn what_comes_after_the_end_changes_nothing() {
+    let mut world = long_world(0, 4);
+    world.request.abort();
+    world.look();
+    world.request.first_token(4);
+    anchor(&mut world, 9, None);
+    world.request.full_ready();
+    world.request.evaluated(&[3]);
+    world.request.abort();
+    assert!(!world.request.failed());
+    assert_eq!(world.request.changes().count(), 0);
+}
