@@ -1,0 +1,360 @@
+//! The engine: several requests at once over one model and one KV pool.
+//!
+//! The caller submits requests, steps the engine while it is not idle, and passes on the [`EngineEvent`]s. A step is one
+//! forward pass over whatever every request does next: a chunk of its prompt, a draft, a verification, a token. Nothing
+//! happens between steps, which is when the caller reads and writes KV and gives signals.
+//!
+//! A request's blocks, for its prompt and all of its output, are its own from the start, so that nothing is ever
+//! preempted and a request that was taken ends. There is no queue in here: a caller that wants one keeps what
+//! [`Engine::submit`] turns away.
+//!
+//! What a token is does not depend on the company its request is in: the model is batch-invariant, and a sample is a
+//! function of logits, seed and position. Of requests whose KV comes by transfer, [`crate::speculate`] says what is drafted
+//! and what is committed.
+
+mod evaluate;
+mod event;
+mod pace;
+mod request;
+mod sequence;
+mod step;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::sync::Arc;
+
+use core::time::Duration;
+
+use crate::prefix::{Match, PrefixCache};
+use crate::speculate::{AnchorInfo, Speculation};
+use crate::stop::StopRule;
+use crate::{Config, KvPool, Model, TokenId, Tokenizer, Workers, WorkersError};
+use evaluate::{Evaluate, RealModel};
+use pace::Pace;
+use sequence::Sequence;
+use view::blocks_for;
+
+pub use event::{EngineEvent, StepObserver};
+pub use request::{
+    EngineOptions, Exactness, KvSource, Request, RequestId, SubmitError, UnknownRequest,
+};
+pub use step::StepError;
+pub use view::{SequenceKv, SequenceKvMut};
+
+/// A model at work.
+#[derive(Debug)]
+pub struct Engine {
+    evaluator: Box<dyn Evaluate>,
+    tokenizer: Arc<Tokenizer>,
+    options: EngineOptions,
+    pool: KvPool,
+    cache: PrefixCache,
+    /// In the order of submission.
+    sequences: Vec<Sequence>,
+    /// Requests that ended and whose KV is still to be read.
+    retained: Vec<Sequence>,
+    submitted: u64,
+    events: Vec<EngineEvent>,
+    pace: Pace,
+}
+
+impl Engine {
+    /// An engine without requests. Its KV pool is allocated here, and is all the memory that grows with its use.
+    ///
+    /// # Errors
+    /// Where the threads can't be started.
+    pub fn new(
+        model: Arc<Model>,
+        tokenizer: Arc<Tokenizer>,
+        options: EngineOptions,
+    ) -> Result<Self, WorkersError> {
+        let workers = Workers::new(options.threads)?;
+        let evaluator = Box::new(RealModel::new(model, workers));
+        Ok(Self::with_evaluator(evaluator, tokenizer, options))
+    }
+
+    fn with_evaluator(
+        evaluator: Box<dyn Evaluate>,
+        tokenizer: Arc<Tokenizer>,
+        options: EngineOptions,
+    ) -> Self {
+        Self {
+            pool: KvPool::new(evaluator.config(), options.blocks as usize),
+            cache: PrefixCache::new(options.blocks),
+            evaluator,
+            tokenizer,
+            options,
+            sequences: Vec::new(),
+            retained: Vec::new(),
+            submitted: 0,
+            events: Vec::new(),
+            pace: Pace::default(),
+        }
+    }
+
+    /// The model's numbers.
+    pub fn config(&self) -> &Config {
+        self.evaluator.config()
+    }
+
+    /// The model's tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// How large the engine is.
+    pub fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+
+    /// How many blocks a new request could have.
+    pub fn free_blocks(&self) -> usize {
+        self.cache.available()
+    }
+
+    /// How long a step takes that evaluates a token of each request; zero before the first was measured.
+    pub fn token_time(&self) -> Duration {
+        self.pace.token_time()
+    }
+
+    /// How many of the prompt's first tokens have their KV here, for a request that would come now.
+    pub fn probe(&self, prompt: &[TokenId], kv: KvSource) -> usize {
+        let (reusable, kind) = reusable(prompt, kv);
+        self.cache.probe(reusable, kind)
+    }
+
+    /// Takes a request, and reserves blocks for all of its prompt and output.
+    ///
+    /// # Errors
+    /// Where the request makes no sense to this model, or there are not enough blocks; nothing has changed then.
+    pub fn submit(&mut self, request: Request) -> Result<RequestId, SubmitError> {
+        let max_tokens = self.check(&request)?;
+        let needed = blocks_for(request.prompt.len() + max_tokens as usize);
+        let (reusable, kind) = reusable(&request.prompt, request.kv);
+        let claim = self
+            .cache
+            .claim(reusable, needed, kind)
+            .ok_or_else(|| self.no_blocks(needed))?;
+        if let Some(copy) = claim.copy {
+            self.pool.copy_block(copy.from, claim.blocks[claim.shared]);
+        }
+        let ending = StopRule::new(self.tokenizer.clone(), request.stop.clone(), max_tokens);
+        let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
+        let machine = match request.kv {
+            KvSource::Compute => Speculation::local(prompt, Box::new(ending)),
+            KvSource::Transfer => {
+                Speculation::transferred(prompt, self.options.max_draft, Box::new(ending))
+            }
+        };
+        self.submitted += 1;
+        let id = RequestId(self.submitted);
+        self.sequences
+            .push(Sequence::new(id, request, machine, claim));
+        Ok(id)
+    }
+
+    /// How many tokens the output may have.
+    fn check(&self, request: &Request) -> Result<u32, SubmitError> {
+        let Config { vocab, context, .. } = *self.config();
+        let prompt = request.prompt.len();
+        if prompt == 0 {
+            return Err(SubmitError::EmptyPrompt);
+        }
+        if request.max_tokens == 0 {
+            return Err(SubmitError::NoTokens);
+        }
+        if prompt >= context {
+            return Err(SubmitError::PromptTooLong { prompt, context });
+        }
+        let strange = |token: &TokenId| *token as usize >= vocab;
+        if let Some(position) = request.prompt.iter().position(strange) {
+            return Err(SubmitError::UnknownToken {
+                token: request.prompt[position],
+                position,
+                vocabulary: vocab,
+            });
+        }
+        let room = u32::try_from(context - prompt).unwrap_or(u32::MAX);
+        Ok(request.max_tokens.min(room))
+    }
+
+    fn no_blocks(&self, needed: usize) -> SubmitError {
+        let (free, total) = (self.cache.available(), self.cache.len());
+        if needed > total {
+            SubmitError::NeverFits { needed, total }
+        } else {
+            SubmitError::NoFreeBlocks {
+                needed,
+                free,
+                total,
+            }
+        }
+    }
+
+    /// How many of the prompt's first tokens had their KV here when the request came: what a transfer need not send.
+    /// A multiple of 64 for a request whose KV comes by transfer. The KV of these tokens can be read at once, and
+    /// [`StepObserver::layer_ready`] won't speak of them.
+    ///
+    /// # Errors
+    /// Where the request is not running here.
+    pub fn cached_tokens(&self, id: RequestId) -> Result<u32, UnknownRequest> {
+        let cached = self.any(id)?.cached;
+        Ok(u32::try_from(cached).unwrap_or(u32::MAX))
+    }
+
+    /// The KV of a request, also of one that ended and was to be retained.
+    ///
+    /// # Errors
+    /// Where the request is neither running nor retained here.
+    pub fn kv(&self, id: RequestId) -> Result<SequenceKv<'_>, UnknownRequest> {
+        Ok(self.any(id)?.view(&self.pool))
+    }
+
+    /// The KV of a request that waits for its prompt, to be written.
+    ///
+    /// # Errors
+    /// Where the request is not running here, or does not wait for its prompt (any more).
+    pub fn kv_mut(&mut self, id: RequestId) -> Result<SequenceKvMut<'_>, UnknownRequest> {
+        let sequence = self
+            .sequences
+            .iter()
+            .find(|sequence| sequence.id == id && sequence.is_loading())
+            .ok_or(UnknownRequest(id))?;
+        Ok(SequenceKvMut {
+            pool: &mut self.pool,
+            blocks: &sequence.claim.blocks[..blocks_for(sequence.prompt.len())],
+            shared: sequence.claim.shared,
+            tokens: u32::try_from(sequence.prompt.len()).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// The first token of a request whose KV comes by transfer, sampled by the prefill engine.
+    ///
+    /// # Errors
+    /// Where the request is not running here.
+    pub fn first_token(&mut self, id: RequestId, token: TokenId) -> Result<(), UnknownRequest> {
+        self.signal(id, |sequence| {
+            if sequence.source == KvSource::Transfer {
+                sequence.machine.first_token(token);
+            }
+        })
+    }
+
+    /// The anchor of a request is written: it may draft.
+    ///
+    /// # Errors
+    /// Where the request is not running here.
+    pub fn anchor_ready(
+        &mut self,
+        id: RequestId,
+        anchor: AnchorInfo,
+    ) -> Result<(), UnknownRequest> {
+        self.signal(id, |sequence| sequence.machine.anchor_ready(anchor))
+    }
+
+    /// All of a request's KV is written: it verifies what it drafted, and decodes.
+    ///
+    /// # Errors
+    /// Where the request is not running here.
+    pub fn full_ready(
+        &mut self,
+        id: RequestId,
+        exactness: Exactness,
+    ) -> Result<(), UnknownRequest> {
+        self.signal(id, |sequence| {
+            if sequence.is_loading() {
+                sequence.restored(exactness);
+            }
+        })
+    }
+
+    /// The rest of a request's KV won't come: its prompt is computed here.
+    ///
+    /// # Errors
+    /// Where the request is not running here.
+    pub fn kv_failed(&mut self, id: RequestId, reason: String) -> Result<(), UnknownRequest> {
+        let mut recomputes = false;
+        self.signal(id, |sequence| recomputes = sequence.fail())?;
+        if recomputes {
+            let request = id;
+            self.events
+                .push(EngineEvent::Recomputing { request, reason });
+        }
+        Ok(())
+    }
+
+    /// Ends a request. Its KV is not retained.
+    ///
+    /// # Errors
+    /// Where the request is not running here.
+    pub fn abort(&mut self, id: RequestId) -> Result<(), UnknownRequest> {
+        self.signal(id, |sequence| {
+            sequence.retain = false;
+            sequence.machine.abort();
+        })
+    }
+
+    /// Gives up the KV of a request that ended and was retained.
+    ///
+    /// # Errors
+    /// Where no such request is retained here.
+    pub fn release(&mut self, id: RequestId) -> Result<(), UnknownRequest> {
+        let index = self.retained.iter().position(|sequence| sequence.id == id);
+        let sequence = self.retained.swap_remove(index.ok_or(UnknownRequest(id))?);
+        self.cache.release(&sequence.claim.blocks);
+        Ok(())
+    }
+
+    /// What happened since this or [`step`](Self::step) was last called: signals cause events of their own, such as the
+    /// first token, that need not wait for a step.
+    pub fn take_events(&mut self) -> Vec<EngineEvent> {
+        core::mem::take(&mut self.events)
+    }
+
+    fn any(&self, id: RequestId) -> Result<&Sequence, UnknownRequest> {
+        let mut all = self.sequences.iter().chain(&self.retained);
+        all.find(|sequence| sequence.id == id)
+            .ok_or(UnknownRequest(id))
+    }
+
+    fn signal(
+        &mut self,
+        id: RequestId,
+        act: impl FnOnce(&mut Sequence),
+    ) -> Result<(), UnknownRequest> {
+        let sequence = self
+            .sequences
+            .iter_mut()
+            .find(|sequence| sequence.id == id)
+            .ok_or(UnknownRequest(id))?;
+        act(sequence);
+        sequence.publish(&mut self.cache);
+        sequence.report(&mut self.events);
+        self.end_finished();
+        Ok(())
+    }
+
+    /// Takes the requests that ended out of the batch.
+    fn end_finished(&mut self) {
+        let ended = self.sequences.extract_if(.., |s| s.machine.is_done());
+        for mut sequence in ended {
+            sequence.publish_tail(&mut self.cache);
+            if sequence.retain {
+                self.retained.push(sequence);
+            } else {
+                self.cache.release(&sequence.claim.blocks);
+            }
+        }
+    }
+}
+
+/// The tokens of a prompt whose KV can be reused, and how finely. The last token is evaluated in any case, for its logits;
+/// transfers work in whole blocks.
+fn reusable(prompt: &[TokenId], kv: KvSource) -> (&[TokenId], Match) {
+    let before_last = &prompt[..prompt.len().saturating_sub(1)];
+    match kv {
+        KvSource::Compute => (before_last, Match::Tokens),
+        KvSource::Transfer => (before_last, Match::Blocks),
+    }
+}

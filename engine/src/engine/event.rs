@@ -1,0 +1,77 @@
+//! What an engine tells.
+
+use core::ops::Range;
+
+use super::request::RequestId;
+use super::view::SequenceKv;
+use crate::{FinishReason, TokenId};
+
+/// Something that happened to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineEvent {
+    /// The prompt's KV was computed here.
+    PrefillDone {
+        /// The request.
+        request: RequestId,
+        /// The token that its last row gives.
+        first: TokenId,
+    },
+    /// A token of the output. A committed one replaces a provisional one of its index.
+    Token {
+        /// The request.
+        request: RequestId,
+        /// Which token of the output, from 0.
+        index: u32,
+        /// The token.
+        token: TokenId,
+        /// Drafted and not verified: only for clients that asked for such tokens.
+        provisional: bool,
+    },
+    /// The provisional tokens from an index on are void.
+    Retracted {
+        /// The request.
+        request: RequestId,
+        /// The first void index.
+        from_index: u32,
+    },
+    /// The drafted tokens were verified.
+    Verified {
+        /// The request.
+        request: RequestId,
+        /// How many there were.
+        drafted: u32,
+        /// How many of them, from the first on, the full KV gives too.
+        accepted: u32,
+    },
+    /// The transfer failed, and the prompt is computed here.
+    Recomputing {
+        /// The request.
+        request: RequestId,
+        /// Why, as the caller said.
+        reason: String,
+    },
+    /// The request ended. Nothing about it follows.
+    Finished {
+        /// The request.
+        request: RequestId,
+        /// Why.
+        reason: FinishReason,
+    },
+}
+
+/// Who watches a step from inside.
+pub trait StepObserver {
+    /// The KV of these prompt tokens is in place for this layer: it can be sent while the next layer is computed.
+    fn layer_ready(
+        &mut self,
+        request: RequestId,
+        layer: usize,
+        tokens: Range<u32>,
+        kv: SequenceKv<'_>,
+    ) {
+        _ = (request, layer, tokens, kv);
+    }
+}
+
+/// Nobody watches.
+impl StepObserver for () {}

@@ -1,0 +1,143 @@
+//! What is asked of an engine.
+
+use core::fmt;
+use core::num::NonZeroUsize;
+
+use crate::{Sampling, Stop, TokenId};
+
+/// How large an engine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// KV blocks of 64 tokens each, for all requests and the prefix cache together.
+    pub blocks: u32,
+    /// Threads of the forward pass.
+    pub threads: NonZeroUsize,
+    /// How many prompt tokens are evaluated in one step, over all requests: more is faster prefill, and longer steps for
+    /// the requests that decode meanwhile.
+    pub chunk_tokens: u32,
+    /// How many tokens are drafted for one request at most, whatever the policy says.
+    pub max_draft: u32,
+}
+
+impl Default for EngineOptions {
+    /// 16 384 tokens of KV on two threads.
+    fn default() -> Self {
+        Self {
+            blocks: 256,
+            threads: NonZeroUsize::MIN.saturating_add(1),
+            chunk_tokens: 256,
+            max_draft: 64,
+        }
+    }
+}
+
+/// Where the KV of a request's prompt comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvSource {
+    /// It is computed here.
+    Compute,
+    /// The caller writes it, see [`Engine::kv_mut`](crate::Engine::kv_mut), and says how far it is.
+    Transfer,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// At least one token.
+    pub prompt: Vec<TokenId>,
+    /// At least one; what the context does not hold is cut off.
+    pub max_tokens: u32,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// What else ends the output.
+    pub stop: Stop,
+    /// Where the prompt's KV comes from.
+    pub kv: KvSource,
+    /// Whether the KV stays readable after the end, until [`Engine::release`](crate::Engine::release): what a prefill node
+    /// asks for, whose transfer takes longer than its request.
+    pub retain: bool,
+}
+
+/// A request of one engine. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Whether the KV that was restored is that of the prefill engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exactness {
+    /// Bit for bit: the prefix cache may keep it.
+    Exact,
+    /// All planes, and no exact tail: good for this request, and for no other.
+    Quantised,
+}
+
+/// Why a request is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// Nothing to go on.
+    #[error("the prompt is empty: give at least one token")]
+    EmptyPrompt,
+    /// Nothing to do.
+    #[error("max_tokens is 0: ask for at least one token")]
+    NoTokens,
+    /// A token that the model doesn't have.
+    #[error(
+        "token {token} at position {position} is not in the vocabulary of {vocabulary}: encode the prompt with this model's tokenizer"
+    )]
+    UnknownToken {
+        /// The token.
+        token: TokenId,
+        /// Where it stands.
+        position: usize,
+        /// How many tokens there are.
+        vocabulary: usize,
+    },
+    /// No room for a first token.
+    #[error("the prompt has {prompt} tokens, and the model's context {context}: shorten it to {} or fewer", .context - 1)]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens of the context.
+        context: usize,
+    },
+    /// More blocks than there are.
+    #[error(
+        "prompt and output need {needed} KV blocks, and the engine has {total}: ask for fewer tokens, or give the engine more blocks"
+    )]
+    NeverFits {
+        /// Blocks for the prompt and all of the output.
+        needed: usize,
+        /// Blocks there are.
+        total: usize,
+    },
+    /// More blocks than are free at the moment.
+    #[error(
+        "prompt and output need {needed} KV blocks, and {free} of {total} are free: try again when a request has ended"
+    )]
+    NoFreeBlocks {
+        /// Blocks for the prompt and all of the output.
+        needed: usize,
+        /// Blocks that could be had, prefix cache included.
+        free: usize,
+        /// Blocks there are.
+        total: usize,
+    },
+}
+
+impl SubmitError {
+    /// Whether the same request can succeed later.
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::NoFreeBlocks { .. })
+    }
+}
+
+/// A request that is not, or no longer, the engine's: signals that cross its end meet this, and mean nothing then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request {0} is not running here: it has ended, or was never submitted")]
+pub struct UnknownRequest(pub RequestId);

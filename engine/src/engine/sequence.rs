@@ -1,0 +1,156 @@
+//! One request inside the engine: its tokens, its blocks, and how much of them is right.
+
+use super::event::EngineEvent;
+use super::request::{Exactness, KvSource, RequestId};
+use super::view::SequenceKv;
+use crate::prefix::{Claim, PrefixCache};
+use crate::speculate::{Action, Output, Speculation};
+use crate::{BLOCK_TOKENS, KvPool, Sampling, TokenId};
+
+/// A request and its KV.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub(super) id: RequestId,
+    pub(super) prompt: Vec<TokenId>,
+    pub(super) sampling: Sampling,
+    pub(super) source: KvSource,
+    pub(super) retain: bool,
+    pub(super) machine: Speculation,
+    pub(super) claim: Claim,
+    /// How many tokens had their KV here when the request came.
+    pub(super) cached: usize,
+    /// How many tokens, from the first on, have their full KV in the blocks.
+    pub(super) valid: usize,
+    /// How many whole blocks are in the prefix cache.
+    published: usize,
+    /// Whether `valid` rests on KV that is not that of a computation, so that it is of no use to others.
+    tainted: bool,
+}
+
+impl Sequence {
+    pub(super) fn new(
+        id: RequestId,
+        request: super::Request,
+        machine: Speculation,
+        claim: Claim,
+    ) -> Self {
+        let cached = claim.cached();
+        Self {
+            id,
+            prompt: request.prompt,
+            sampling: request.sampling,
+            source: request.kv,
+            retain: request.retain,
+            machine,
+            cached,
+            valid: cached,
+            published: claim.shared,
+            claim,
+            tainted: false,
+        }
+    }
+
+    /// The prompt's KV was restored.
+    pub(super) fn restored(&mut self, exactness: Exactness) {
+        self.machine.full_ready();
+        self.valid = self.prompt.len();
+        self.tainted = exactness == Exactness::Quantised;
+    }
+
+    /// The prompt's KV won't be restored. Returns whether it is computed here instead.
+    pub(super) fn fail(&mut self) -> bool {
+        let recomputes = self.machine.failed();
+        if recomputes {
+            if self.tainted {
+                self.valid = self.cached;
+                self.tainted = false;
+            }
+            // The last token is evaluated in any case: its logits are the first sample.
+            self.valid = self.valid.min(self.prompt.len() - 1);
+        }
+        recomputes
+    }
+
+    /// Whether the prompt's blocks are the caller's to write.
+    pub(super) fn is_loading(&self) -> bool {
+        self.machine.is_loading()
+    }
+
+    pub(super) fn view<'a>(&'a self, pool: &'a KvPool) -> SequenceKv<'a> {
+        SequenceKv {
+            pool,
+            blocks: &self.claim.blocks,
+            tokens: u32::try_from(self.prompt.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// What an evaluation on full KV has added: prompt tokens up to `end`, or, once the prompt is whole, all committed
+    /// tokens but the last, which nobody has evaluated yet.
+    pub(super) fn evaluated(&mut self, action: &Action, end: usize) {
+        self.valid = match action {
+            Action::Compute => end,
+            Action::Verify { .. } | Action::Decode { .. } => {
+                self.prompt.len() + self.machine.committed().len() - 1
+            }
+            Action::Draft { .. } | Action::Wait | Action::Done => return,
+        };
+    }
+
+    /// Enters whole blocks into the prefix cache; where it has them already, those are used from here on.
+    pub(super) fn publish(&mut self, cache: &mut PrefixCache) {
+        while !self.tainted && (self.published + 1) * BLOCK_TOKENS <= self.valid {
+            let start = self.published * BLOCK_TOKENS;
+            self.enter(cache, start, start + BLOCK_TOKENS);
+            self.published += 1;
+        }
+    }
+
+    /// Enters the last, partial block into the prefix cache. The sequence must not be evaluated any more.
+    pub(super) fn publish_tail(&mut self, cache: &mut PrefixCache) {
+        let start = self.published * BLOCK_TOKENS;
+        if !self.tainted && start < self.valid {
+            self.enter(cache, start, self.valid);
+        }
+    }
+
+    /// The tokens from `start` to `end` lie in one block, the first that is not in the cache.
+    fn enter(&mut self, cache: &mut PrefixCache, start: usize, end: usize) {
+        let tokens: Vec<_> = self
+            .prompt
+            .iter()
+            .chain(self.machine.committed())
+            .skip(start)
+            .take(end - start)
+            .copied()
+            .collect();
+        let block = &mut self.claim.blocks[self.published];
+        (self.claim.node, *block) = cache.publish(self.claim.node, &tokens, *block);
+    }
+
+    /// Passes on what changed in the output.
+    pub(super) fn report(&mut self, events: &mut Vec<EngineEvent>) {
+        let request = self.id;
+        events.extend(self.machine.changes().map(|change| match change {
+            Output::Token {
+                index,
+                token,
+                provisional,
+            } => EngineEvent::Token {
+                request,
+                index,
+                token,
+                provisional,
+            },
+            Output::Retracted { from_index } => EngineEvent::Retracted {
+                request,
+                from_index,
+            },
+            Output::Verified { drafted, accepted } => EngineEvent::Verified {
+                request,
+                drafted,
+                accepted,
+            },
+            Output::Finished(reason) => EngineEvent::Finished { request, reason },
+        }));
+    }
+}

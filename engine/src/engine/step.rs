@@ -1,0 +1,209 @@
+//! One step: one forward pass over all requests that can go on.
+
+use core::ops::Range;
+
+use lynx_units::Timestamp;
+
+use super::Engine;
+use super::event::{EngineEvent, StepObserver};
+use super::sequence::Sequence;
+use crate::speculate::Action;
+use crate::{ForwardError, KvPool, LogitsFor, Observer, Span, TokenId};
+
+/// A step that could not be made; nothing has changed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the model can't evaluate this step's tokens")]
+pub struct StepError(#[from] ForwardError);
+
+/// What one request does in a step.
+#[derive(Debug)]
+struct Job {
+    /// Its place among the sequences.
+    sequence: usize,
+    action: Action,
+    tokens: Vec<TokenId>,
+    start: u32,
+    logits: LogitsFor,
+}
+
+impl Job {
+    fn new(sequence: usize, action: Action, tokens: Vec<TokenId>, start: u32) -> Self {
+        Self {
+            sequence,
+            action,
+            tokens,
+            start,
+            logits: LogitsFor::All,
+        }
+    }
+
+    /// The next chunk of a prompt, of at most `budget` tokens.
+    fn prefill(index: usize, sequence: &Sequence, budget: usize) -> Self {
+        let range = sequence.valid..sequence.prompt.len().min(sequence.valid + budget);
+        let last = range.end == sequence.prompt.len();
+        Self {
+            logits: if last {
+                LogitsFor::Last
+            } else {
+                LogitsFor::None
+            },
+            ..Self::new(
+                index,
+                Action::Compute,
+                sequence.prompt[range.clone()].to_vec(),
+                position(range.start),
+            )
+        }
+    }
+
+    fn is_prefill(&self) -> bool {
+        self.action == Action::Compute
+    }
+
+    fn end(&self) -> usize {
+        self.start as usize + self.tokens.len()
+    }
+
+    fn range(&self) -> Range<u32> {
+        self.start..position(self.end())
+    }
+}
+
+impl Engine {
+    /// Evaluates once what all requests can do now: the next chunks of prompts, drafts, verifications and plain decoding,
+    /// in one forward pass. Returns what happened since events were last taken.
+    ///
+    /// # Errors
+    /// Where the model refuses the tokens, which means that the engine is wrong about it.
+    pub fn step(
+        &mut self,
+        now: Timestamp,
+        observer: &mut dyn StepObserver,
+    ) -> Result<Vec<EngineEvent>, StepError> {
+        self.pace.begin(now);
+        let jobs = self.plan(now);
+        if !jobs.is_empty() {
+            self.forward(&jobs, observer)?;
+            self.feed_back(&jobs);
+            self.end_finished();
+        }
+        let single = |job: &Job| job.tokens.len() == 1 && !job.is_prefill();
+        let measured = !jobs.is_empty() && jobs.iter().all(single);
+        self.pace.end(now, measured && !self.is_idle(now));
+        Ok(self.take_events())
+    }
+
+    /// Whether a step at `now` would have nothing to do.
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        let token_time = self.pace.token_time();
+        self.sequences.iter().all(|sequence| {
+            let action = sequence.machine.next(now, token_time);
+            matches!(action, Action::Wait | Action::Done)
+        })
+    }
+
+    fn plan(&self, now: Timestamp) -> Vec<Job> {
+        let mut budget = self.options.chunk_tokens.max(1) as usize;
+        let mut jobs = Vec::new();
+        for (index, sequence) in self.sequences.iter().enumerate() {
+            let action = sequence.machine.next(now, self.pace.token_time());
+            match &action {
+                Action::Wait | Action::Done => {}
+                Action::Draft { token, position } | Action::Decode { token, position } => {
+                    let (tokens, start) = (vec![*token], *position);
+                    jobs.push(Job::new(index, action, tokens, start));
+                }
+                Action::Verify { tokens, position } => {
+                    let (tokens, start) = (tokens.clone(), *position);
+                    jobs.push(Job::new(index, action, tokens, start));
+                }
+                // In the order of submission: a prompt that is half done comes before one that is not begun.
+                Action::Compute if budget > 0 => {
+                    let job = Job::prefill(index, sequence, budget);
+                    budget -= job.tokens.len();
+                    jobs.push(job);
+                }
+                Action::Compute => {}
+            }
+        }
+        jobs
+    }
+
+    fn forward(&mut self, jobs: &[Job], observer: &mut dyn StepObserver) -> Result<(), StepError> {
+        let spans: Vec<_> = jobs
+            .iter()
+            .map(|job| Span {
+                tokens: &job.tokens,
+                start: job.start,
+                blocks: &self.sequences[job.sequence].claim.blocks,
+                logits: job.logits,
+            })
+            .collect();
+        let mut reporter = Reporter {
+            sequences: &self.sequences,
+            jobs,
+            observer,
+        };
+        self.evaluator
+            .forward(&mut self.pool, &spans, &mut reporter)?;
+        Ok(())
+    }
+
+    /// Samples the rows and tells every request.
+    fn feed_back(&mut self, jobs: &[Job]) {
+        let mut row = 0;
+        for job in jobs {
+            let sequence = &mut self.sequences[job.sequence];
+            let rows = match job.logits {
+                LogitsFor::None => 0,
+                LogitsFor::Last => 1,
+                LogitsFor::All => job.tokens.len(),
+            };
+            // A row's sample stands after its token.
+            let first = job.end() + 1 - rows;
+            let samples: Vec<_> = (0..rows)
+                .map(|i| {
+                    let logits = self.evaluator.logits(row + i);
+                    sequence.sampling.sample(logits, position(first + i))
+                })
+                .collect();
+            row += rows;
+            if job.is_prefill()
+                && let Some(&first) = samples.first()
+            {
+                self.events.push(EngineEvent::PrefillDone {
+                    request: sequence.id,
+                    first,
+                });
+            }
+            if !samples.is_empty() {
+                sequence.machine.evaluated(&samples);
+            }
+            sequence.evaluated(&job.action, job.end());
+            sequence.publish(&mut self.cache);
+            sequence.report(&mut self.events);
+        }
+    }
+}
+
+/// Passes on what the forward pass says, request by request.
+struct Reporter<'a> {
+    sequences: &'a [Sequence],
+    jobs: &'a [Job],
+    observer: &'a mut dyn StepObserver,
+}
+
+impl Observer for Reporter<'_> {
+    fn layer_written(&mut self, layer: usize, pool: &KvPool) {
+        for job in self.jobs.iter().filter(|job| job.is_prefill()) {
+            let sequence = &self.sequences[job.sequence];
+            self.observer
+                .layer_ready(sequence.id, layer, job.range(), sequence.view(pool));
+        }
+    }
+}
+
+/// A number of tokens as a position; no context is longer than a `u32`.
+fn position(tokens: usize) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}

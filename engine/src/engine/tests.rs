@@ -1,0 +1,93 @@
+//! The engine over a model whose every answer is known, and over the real one.
+
+mod fake;
+mod real;
+mod schedules;
+mod small;
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::FinishReason;
+
+/// What a client of one request has seen.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Client {
+    committed: Vec<TokenId>,
+    provisional: Vec<TokenId>,
+    finished: Option<FinishReason>,
+    drafted: u32,
+    accepted: u32,
+}
+
+/// All clients. Checks that every request's events make sense.
+#[derive(Debug, Default)]
+struct Clients(HashMap<RequestId, Client>);
+
+impl Clients {
+    fn of(&self, id: RequestId) -> &Client {
+        &self.0[&id]
+    }
+
+    fn see(&mut self, events: Vec<EngineEvent>) {
+        for event in events {
+            self.see_one(&event);
+        }
+    }
+
+    fn see_one(&mut self, event: &EngineEvent) {
+        match event {
+            EngineEvent::PrefillDone { .. } | EngineEvent::Recomputing { .. } => {}
+            EngineEvent::Token {
+                request,
+                index,
+                token,
+                provisional,
+            } => {
+                let client = self.live(*request);
+                if *provisional {
+                    let known = client.committed.len() + client.provisional.len();
+                    assert_eq!(*index as usize, known);
+                    client.provisional.push(*token);
+                } else {
+                    assert_eq!(*index as usize, client.committed.len());
+                    if !client.provisional.is_empty() {
+                        assert_eq!(client.provisional.remove(0), *token);
+                    }
+                    client.committed.push(*token);
+                }
+            }
+            EngineEvent::Retracted {
+                request,
+                from_index,
+            } => {
+                let client = self.live(*request);
+                let kept = *from_index as usize - client.committed.len();
+                client.provisional.truncate(kept);
+            }
+            EngineEvent::Verified {
+                request,
+                drafted,
+                accepted,
+            } => {
+                let client = self.live(*request);
+                client.drafted += drafted;
+                client.accepted += accepted;
+            }
+            EngineEvent::Finished { request, reason } => {
+                let client = self.live(*request);
+                assert!(client.provisional.is_empty());
+                client.finished = Some(*reason);
+            }
+        }
+    }
+
+    fn live(&mut self, id: RequestId) -> &mut Client {
+        let client = self.0.entry(id).or_default();
+        assert_eq!(
+            client.finished, None,
+            "something followed the end of request {id}"
+        );
+        client
+    }
+}
