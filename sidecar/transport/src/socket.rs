@@ -46,8 +46,14 @@ const fn marking(priority: Priority) -> Marking {
 pub(crate) fn configure(stream: &TcpStream, priority: Priority) -> io::Result<()> {
     let marking = marking(priority);
     stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_notsent_lowat(marking.unsent)?;
+    // Marks are a request to the network. A sandbox that doesn't let them be set is like a network that ignores them.
+    mark(stream, &marking).ok();
+    Ok(())
+}
+
+fn mark(stream: &TcpStream, marking: &Marking) -> io::Result<()> {
     let socket = SockRef::from(stream);
-    socket.set_tcp_notsent_lowat(marking.unsent)?;
     // The code point is the upper six bits of the old type-of-service byte.
     let traffic_class = marking.dscp << 2;
     match stream.local_addr()? {

@@ -23,8 +23,9 @@ const SOCKET_BUFFER: u32 = 32 << 10;
 /// into stop-and-go.
 const SEGMENT: u32 = 1448;
 
-/// What one connection may have between its reader and its writer in one direction: the part of a receive window. Enough for
-/// 1 Gbit/s over 30 ms; a longer or faster link is limited by it, as it would be by a socket's default maximum.
+/// What one connection may have between its reader and its writer in one direction, like a receive window: a peer that
+/// doesn't read stops its own connection, and not the link. Enough for 1 Gbit/s over 30 ms; a longer or faster link is
+/// limited by it.
 const WINDOW: usize = 4 << 20;
 
 /// Listens with the small buffers that accepted connections inherit.

@@ -26,7 +26,7 @@ pub struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// The least default queue: two maximum chunks' worth of small packets would be less than TCP needs to keep a link busy.
+    /// The least default queue. A shorter one would run dry between two turns of the reading task.
     pub const MIN_QUEUE: Bytes = Bytes::from_kib(32);
     /// The default queue holds what the link passes in this time: what a well-set-up switch port holds.
     pub const QUEUE_TIME: Duration = Duration::from_millis(10);

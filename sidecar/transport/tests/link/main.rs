@@ -6,17 +6,21 @@
     reason = "a test's helpers fail as tests do"
 )]
 
+mod mute;
 mod pair;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use lynx_protocol::limits::SILENCE_LIMIT;
 use lynx_protocol::receiver::ReceiverConfig;
 use lynx_protocol::sender::Event as Sent;
 use lynx_protocol::{Code, CreditBook};
 use lynx_transport::emulate::Direction;
 use lynx_transport::{
     Clock, DialError, Dialler, LinkConfig, ListenError, Listener, PeerInfo, ReceiverEvent,
+    SegmentPayload, SharedBytes,
 };
 use lynx_units::{BitRate, Bytes, SegmentIndex, TransferId, UnitIndex};
 use pair::{Pair, Shape, config, payload, soon};
@@ -232,6 +236,54 @@ async fn an_application_that_keeps_its_bytes_bounds_its_memory_and_the_deadline_
     pair.open(retry, &usual(), Duration::from_secs(20)).await;
     pair.publish_all(retry, &usual());
     pair.complete(retry).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_stops_reading_takes_no_memory_and_the_deadline_ends_the_transfer() {
+    let clock = Clock::start();
+    let mut listener = Listener::bind(pair::LOOPBACK, config(clock, "prefill")).unwrap();
+    let transfer = TransferId(1);
+    let peer = tokio::spawn(mute::peer(listener.address(), transfer));
+    let (sender, mut sent) = soon(listener.accept()).await.into_sender();
+    let shape = Shape {
+        units: 64,
+        segments: vec![(0, MIB)],
+    };
+    let deadline = clock.now() + Duration::from_secs(1);
+    sender.open(shape.open(transfer, deadline)).unwrap();
+    let memory: Arc<[u8]> = vec![1; MIB as usize].into();
+    for unit in (0..shape.units).map(UnitIndex) {
+        let bytes = SharedBytes::from_owner(Arc::clone(&memory));
+        let segment = SegmentPayload { bytes, checksum: 0 };
+        sender.publish(transfer, unit, vec![segment]).unwrap();
+    }
+    let accepted = soon(sent.next()).await.unwrap();
+    assert!(matches!(accepted, Sent::Accepted(_)), "{accepted:?}");
+    let failed = soon(sent.next()).await.unwrap();
+    assert!(
+        matches!(&failed, Sent::Failed(_, reason) if reason.code() == Code::Deadline),
+        "{failed:?}"
+    );
+    // The test's own, and what the chunk holds that is stuck in the socket.
+    let owners = Arc::strong_count(&memory);
+    assert!(owners <= 2, "{owners} owners of the payload are left");
+    let written: Bytes = sender.stats().wire_sent.into_iter().sum();
+    assert!(written < Bytes::from_mib(2), "the kernel holds {written}");
+    peer.abort();
+}
+
+#[tokio::test]
+async fn an_idle_link_stays_up_by_its_heartbeats() {
+    let mut pair = Pair::new(FAST).await;
+    let longer_than_silence = SILENCE_LIMIT + Duration::from_millis(500);
+    let idle = tokio::time::timeout(longer_than_silence, pair.received.next()).await;
+    assert!(idle.is_err(), "{idle:?}");
+    let shape = usual();
+    pair.open(TransferId(1), &shape, Duration::from_secs(20))
+        .await;
+    pair.publish_all(TransferId(1), &shape);
+    pair.complete(TransferId(1)).await;
+    assert!(pair.sender.stats().estimate.round_trip.is_some());
 }
 
 #[tokio::test]
