@@ -5,7 +5,7 @@ use crate::bf16;
 /// The number of cells.
 const CELLS: u32 = 256;
 /// `2^-100`, the least step.
-const LEAST_STEP: u16 = (127 - 100) << 7;
+pub(crate) const LEAST_STEP: u16 = (127 - 100) << 7;
 /// `2^114`; the steps of values below `2^120` lie below it.
 const STEP_LIMIT: u16 = (127 + 114) << 7;
 /// `2^-16`, the least step relative to a group's largest magnitude. It keeps the bounds of neighbouring cells at least

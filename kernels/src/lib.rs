@@ -13,6 +13,8 @@
 //! them), a float library (BF16 only). A general compressor in its place would neither give usable prefixes nor keep up
 //! with memory.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod bf16;
 mod bits;
 mod blocks;

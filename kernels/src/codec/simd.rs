@@ -1,9 +1,18 @@
 //! The choice of a SIMD level, and each kernel at each level.
+#![expect(unsafe_code, reason = "calls of functions that need CPU features")]
 
+#[cfg(target_arch = "x86_64")]
+use crate::avx512;
 use crate::bits::{BitReader, BitWriter};
 use crate::group::Params;
 use crate::rows::{Matrix, MatrixMut};
 use crate::scalar::{self, EmptyCell};
+
+/// Whether the CPU has all these features.
+#[cfg(target_arch = "x86_64")]
+macro_rules! has {
+    ($($feature:tt),*) => { $(std::arch::is_x86_feature_detected!($feature))&&* };
+}
 
 /// An instruction set, in ascending order of speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,41 +39,74 @@ impl Simd {
 
     /// Whether this CPU has the level.
     pub fn is_available(self) -> bool {
-        self == Self::Scalar
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => has!("avx2", "fma", "bmi1", "bmi2", "popcnt"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                has!(
+                    "avx512f",
+                    "avx512bw",
+                    "avx512vl",
+                    "avx512dq",
+                    "avx512vbmi",
+                    "gfni",
+                    "bmi2",
+                    "popcnt"
+                )
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::Avx512 => false,
+        }
     }
 }
 
-pub(super) fn split(_level: Simd, tile: &Matrix<'_>, params: &mut [Params], words: &mut [u64]) {
-    scalar::split(tile, params, words);
+/// Calls a kernel at a level that [`Codec`](crate::Codec) found available.
+macro_rules! dispatch {
+    ($level:expr, $kernel:ident($($argument:expr),*)) => {
+        match $level {
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512 => {
+                // SAFETY: a codec of this level is only made where the CPU has all its features.
+                unsafe { avx512::$kernel($($argument),*) }
+            }
+            _ => scalar::$kernel($($argument),*),
+        }
+    };
+}
+
+pub(super) fn split(level: Simd, tile: &Matrix<'_>, params: &mut [Params], words: &mut [u64]) {
+    dispatch!(level, split(tile, params, words));
 }
 
 pub(super) fn merge(
-    _level: Simd,
+    level: Simd,
     params: &[Params],
     widths: &[u8],
     words: &[u64],
     out: &mut MatrixMut<'_>,
 ) {
-    scalar::merge(params, widths, words, out);
+    dispatch!(level, merge(params, widths, words, out));
 }
 
 pub(super) fn encode_tail(
-    _level: Simd,
+    level: Simd,
     tile: &Matrix<'_>,
     a: &mut BitWriter<'_>,
     b: &mut BitWriter<'_>,
 ) {
-    scalar::encode_tail(tile, a, b);
+    dispatch!(level, encode_tail(tile, a, b));
 }
 
 pub(super) fn decode_tail(
-    _level: Simd,
+    level: Simd,
     params: &[Params],
     words: &[u64],
     sections: (&mut BitReader<'_>, &mut BitReader<'_>),
     out: &mut MatrixMut<'_>,
 ) -> Result<(), EmptyCell> {
-    scalar::decode_tail(params, words, sections, out)
+    dispatch!(level, decode_tail(params, words, sections, out))
 }
 
 pub(crate) fn sum_words(position: u64, bytes: &[u8]) -> u64 {
