@@ -4,8 +4,9 @@
 //! bench rows and the timeline is computed from them here, so that no two of them can disagree. Nothing here reads a clock;
 //! whoever makes an event says when it was, in seconds since the request arrived, all on one monotonic clock.
 
-use serde::{Deserialize, Serialize};
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 mod event;
 mod figures;
@@ -122,7 +123,8 @@ impl RunResult {
 
     /// When the last event ended, in seconds since the request.
     pub fn end_s(&self) -> f64 {
-        self.events.iter().map(Event::end_s).fold(0.0, f64::max)
+        let ends = self.events.iter().map(Event::end_s);
+        ends.filter(|end| end.is_finite()).fold(0.0, f64::max)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! For working on the page and testing it without a model. Its figures are made up and prove nothing about Lynx.
 
+use lynx::report::Page;
 use lynx::run::{Class, Event, Method, RunResult, Scenario};
 
 const PROMPT_TOKENS: u32 = 2048;
@@ -20,8 +21,31 @@ const ANSWER: &str = "The secret code of the Lisbon archive is 83823. The rest o
     then agreed who will do what, by which day of the next month and with what budget, from a few hundred to several \
     thousand euros. Nobody objects for long, and the next meeting begins in another city.";
 
+/// The page of all methods in both scenarios.
+pub(crate) fn page() -> Page {
+    let facts = [
+        ("Model", "SmolLM2-135M-Instruct, BF16"),
+        ("Link", "50.0 Mbit/s, emulated"),
+        ("KV of the prompt", "45.0 MiB"),
+        ("Anchor", "(4, 4) bits, profile 9f2c41d0"),
+        ("Machine", "2 cores, AVX2"),
+        ("Figures", "made up by an example"),
+    ];
+    Page {
+        title: "One prompt, five ways to send its KV cache".to_owned(),
+        facts: facts
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        runs: runs(),
+        prompts: vec![(
+            "needle-1".to_owned(),
+            "<b>A prompt</b> with \"hostile\" marks & signs.".to_owned(),
+        )],
+    }
+}
+
 /// All methods in both scenarios.
-pub(crate) fn runs() -> Vec<RunResult> {
+fn runs() -> Vec<RunResult> {
     let scenarios = [Scenario::Cold, Scenario::Warm].into_iter();
     scenarios
         .flat_map(|scenario| Method::ALL.map(|method| run(method, scenario)))
