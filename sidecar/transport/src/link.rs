@@ -125,6 +125,9 @@ impl<S: Side> Link<S> {
         let mut next_stats = Timestamp::ORIGIN;
         while !self.side.is_over() {
             let busy = self.turn();
+            if self.side.is_over() {
+                break;
+            }
             let now = self.clock.now();
             if self.side.gather_events() || now >= next_stats {
                 self.publish_stats();
@@ -134,15 +137,17 @@ impl<S: Side> Link<S> {
             if busy {
                 // A turn at loopback rates takes some hundred microseconds: other tasks of this thread come in between.
                 yield_now().await;
-            } else if !self.side.is_over() {
+            } else {
                 self.wait().await;
             }
         }
-        // The peer may be gone, or not reading: nothing more can be done about it.
-        drop(tokio::time::timeout(LAST_WORDS, self.last_words()).await);
+        self.refuse_commands();
         self.side.gather_events();
         self.publish_stats();
         self.side.send_events();
+        // The peer may be gone, or not reading: nothing more can be done about it.
+        drop(tokio::time::timeout(LAST_WORDS, self.last_words()).await);
+        self.publish_stats();
     }
 
     /// Does once all that can be done without waiting; whether there may be more.
@@ -187,6 +192,13 @@ impl<S: Side> Link<S> {
                 Err(mpsc::error::TryRecvError::Disconnected) => return self.side.shut_down(now),
             }
         }
+    }
+
+    /// Takes no more commands, and the ones that are on their way. Before the link's last events are sent: who has seen one
+    /// of those gets an error, and who has not gets an event.
+    fn refuse_commands(&mut self) {
+        self.commands.close();
+        self.take_commands();
     }
 
     /// Waits for whatever comes first: a socket, a command, or the protocol's next moment.

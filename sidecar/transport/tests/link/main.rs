@@ -207,9 +207,14 @@ async fn an_application_that_keeps_its_bytes_bounds_its_memory_and_the_deadline_
         segments: vec![(0, 512 * KIB)],
     };
     let transfer = TransferId(1);
-    pair.open(transfer, &shape, Duration::from_millis(700))
-        .await;
-    pair.publish_all(transfer, &shape);
+    let bytes = SharedBytes::from(vec![1; 512 << 10]);
+    let within = Duration::from_secs(1);
+    pair.open(transfer, &shape, within).await;
+    for unit in (0..shape.units).map(UnitIndex) {
+        let bytes = bytes.clone();
+        let segment = SegmentPayload { bytes, checksum: 0 };
+        pair.sender.publish(transfer, unit, vec![segment]).unwrap();
+    }
     let mut kept = Vec::new();
     let reason = loop {
         match soon(pair.received.next()).await.unwrap() {
