@@ -50,6 +50,8 @@ impl LinkEstimate {
 struct Base {
     delivered: Bytes,
     clock: Duration,
+    /// Acknowledgements since then.
+    count: u32,
 }
 
 /// Makes a [`LinkEstimate`] of acknowledgements and echoes.
@@ -70,6 +72,9 @@ pub(crate) struct LinkEstimator {
 impl LinkEstimator {
     /// Shortest interval that makes a rate sample: a shorter one measures how threads are scheduled.
     const MIN_INTERVAL: Duration = Duration::from_millis(5);
+    /// Fewest acknowledgements that make a rate sample. Chunks count when they are whole, so that either end of an interval
+    /// is off by up to a chunk of the other connection.
+    const MIN_COUNT: u32 = 16;
     /// What may be in flight while nothing is known.
     const INITIAL_WINDOW: Bytes = Bytes::from_kib(128);
     /// How many samples without growth end the search for the rate.
@@ -110,15 +115,21 @@ impl LinkEstimator {
 
     /// `delivered` bytes in all had arrived at `clock` of the receiving side.
     pub(crate) fn on_delivery(&mut self, delivered: Bytes, clock: Duration, now: Timestamp) {
-        let here = Base { delivered, clock };
+        let here = Base {
+            delivered,
+            clock,
+            count: 0,
+        };
         let gap = self.first_gap.is_some_and(|gap| delivered > gap);
-        let Some(base) = self.base.filter(|_| !gap) else {
+        let Some(base) = self.base.as_mut().filter(|_| !gap) else {
             self.restart(here);
             return;
         };
+        base.count += 1;
+        let base = *base;
         let elapsed = clock.saturating_sub(base.clock);
         let shortest = Self::MIN_INTERVAL.max(self.round_trip.get().unwrap_or_default());
-        if elapsed < shortest || delivered <= base.delivered {
+        if elapsed < shortest || base.count < Self::MIN_COUNT {
             return;
         }
         self.sample(

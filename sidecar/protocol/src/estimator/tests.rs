@@ -25,12 +25,12 @@ fn a_steady_flow_gives_its_rate() {
 fn time_without_anything_to_send_is_not_measured() {
     let mut estimator = LinkEstimator::new();
     let mut sent = Bytes::ZERO;
-    // A burst of 10 ms every second, each followed by an idle mark.
+    // A burst of 30 ms every second, each followed by an idle mark.
     for burst in 0..20 {
         let start = burst * 1000;
-        for ms in 0..10 {
+        for ms in 0..30 {
             sent += Bytes::new(100_000);
-            if ms == 9 {
+            if ms == 29 {
                 estimator.on_idle(sent);
             }
             let now = start + ms;
@@ -111,14 +111,14 @@ fn the_window_shrinks_to_little_more_than_the_wire_holds() {
     let mut estimator = LinkEstimator::new();
     assert_eq!(estimator.bulk_window(), Bytes::from_kib(128));
     estimator.on_round_trip(Duration::from_millis(4), at(0));
-    for ms in 0..10 {
+    for ms in 0..20 {
         estimator.on_delivery(delivered(ms), Duration::from_millis(ms), at(ms));
     }
     let product = estimator.estimate().bandwidth_delay();
     assert_eq!(product, Bytes::new(400_000));
     // Two chunks of 2 ms on top of twice the product while searching, and of 5/4 of it afterwards.
     assert_eq!(estimator.bulk_window(), Bytes::new(1_200_000));
-    for ms in 10..40 {
+    for ms in 20..80 {
         estimator.on_delivery(delivered(ms), Duration::from_millis(ms), at(ms));
     }
     assert_eq!(estimator.bulk_window(), Bytes::new(900_000));

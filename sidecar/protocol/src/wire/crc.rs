@@ -40,4 +40,11 @@ mod tests {
         assert_eq!(crc32c(&[&[0xFF; 32]]), 0x62A8_AB43);
         assert_eq!(crc32c(&[b"1234", b"", b"56789"]), 0xE306_9283);
     }
+
+    #[test]
+    fn it_is_the_function_that_drivers_compute() {
+        bolero::check!()
+            .with_type::<alloc::vec::Vec<u8>>()
+            .for_each(|bytes| assert_eq!(crc32c(&[bytes]), ::crc32c::crc32c(bytes)));
+    }
 }

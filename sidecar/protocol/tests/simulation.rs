@@ -1,0 +1,290 @@
+//! The whole link in simulated time, over a network that delays, stalls, cuts and corrupts.
+//!
+//! A failing seed prints the command that replays it.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a simulation fails by panicking, and prints how to replay it"
+)]
+
+#[path = "simulation/knobs.rs"]
+mod knobs;
+#[path = "simulation/network.rs"]
+mod network;
+#[path = "simulation/pair.rs"]
+mod pair;
+#[path = "simulation/random.rs"]
+mod random;
+#[path = "simulation/receiving.rs"]
+mod receiving;
+#[path = "simulation/sending.rs"]
+mod sending;
+#[path = "simulation/work.rs"]
+mod work;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use knobs::Knob;
+use lynx_protocol::CreditBook;
+use lynx_protocol::limits::SILENCE_LIMIT;
+use lynx_protocol::receiver::ReceiverConfig;
+use lynx_protocol::{receiver, sender};
+use lynx_units::{BitRate, Bytes, Epoch, Timestamp, TransferId};
+use network::Path;
+use pair::Pair;
+use work::Job;
+
+/// Longest run: the longest lifetime of a transfer and some more.
+const END: Duration = Duration::from_secs(70);
+
+/// Prints how to repeat a run that panics.
+struct Replay<'a>(u64, &'a [Knob]);
+
+impl Drop for Replay<'_> {
+    #[expect(
+        clippy::print_stderr,
+        reason = "the command is for whoever reads the failed test"
+    )]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let knobs: Vec<String> = self.1.iter().map(|knob| format!("{knob:?}")).collect();
+            eprintln!(
+                "replay: LYNX_SEED={} LYNX_KNOBS={} cargo test -p lynx-protocol --test simulation -- --ignored replay",
+                self.0,
+                knobs.join(",")
+            );
+        }
+    }
+}
+
+/// What runs came to, by name.
+type Endings = BTreeMap<String, u32>;
+
+fn check(seed: u64, knobs: &[Knob], endings: &mut Endings) {
+    let replay = Replay(seed, knobs);
+    let (mut pair, jobs) = knobs::pair(seed, knobs);
+    pair.run(END);
+    assert!(
+        pair.is_done(),
+        "not done after {END:?}: {:?}",
+        pair.sending.ended
+    );
+    for job in &jobs {
+        let Some(&opened) = pair.sending.opened.get(&job.transfer) else {
+            assert!(pair.sending.broken.is_some(), "never opened");
+            continue;
+        };
+        let (event, at) = &pair.sending.ended[&job.transfer];
+        assert!(
+            *at <= opened + job.lifetime,
+            "the sending side missed a deadline"
+        );
+        let complete = matches!(event, sender::Event::Complete(_));
+        if complete {
+            let (event, _) = &pair.receiving.ended[&job.transfer];
+            assert!(matches!(event, receiver::Event::Complete(_)));
+        }
+        if knobs.iter().all(|knob| knob.is_harmless()) {
+            assert!(complete, "{event:?} over a harmless network");
+        }
+    }
+    for (transfer, (_, at)) in &pair.receiving.ended {
+        assert!(
+            *at <= pair.receiving.deadlines[transfer],
+            "the receiving side missed a deadline"
+        );
+    }
+    count(&pair, endings);
+    drop(replay);
+}
+
+fn count(pair: &Pair, endings: &mut Endings) {
+    let mut add = |name: String, n: u64| {
+        if n > 0 {
+            *endings.entry(name).or_default() += 1;
+        }
+    };
+    for (event, _) in pair.sending.ended.values() {
+        match event {
+            sender::Event::Complete(_) => add("complete".into(), 1),
+            sender::Event::Cancelled(..) => add("cancelled".into(), 1),
+            sender::Event::Failed(_, reason) => add(reason.code().name().into(), 1),
+            sender::Event::Accepted(_) | sender::Event::Broken(_) => {}
+        }
+    }
+    let broken = [&pair.sending.broken, &pair.receiving.broken];
+    for (reason, _) in broken.into_iter().flatten() {
+        add(format!("broken: {}", reason.code().name()), 1);
+    }
+    let (sent, received) = (pair.sending.sender.stats(), pair.receiving.receiver.stats());
+    add("late frame".into(), sent.late_frames + received.late_frames);
+    add("late chunk".into(), received.late_chunks);
+    add("corrupt chunk".into(), received.corrupt);
+    assert_eq!(
+        (
+            received.duplicates,
+            sent.stale_frames + received.stale_frames
+        ),
+        (0, 0)
+    );
+}
+
+#[test]
+fn an_undisturbed_link_completes_everything() {
+    (0..60).for_each(|seed| check(seed, &[], &mut Endings::new()));
+}
+
+#[test]
+fn each_disturbance_alone_is_survived() {
+    for knob in Knob::ALL {
+        (0..40).for_each(|seed| check(seed, &[knob], &mut Endings::new()));
+    }
+}
+
+#[test]
+fn disturbances_together_are_survived_and_reach_every_ending() {
+    let mut endings = Endings::new();
+    (0..200).for_each(|seed| check(seed, &Knob::ALL, &mut endings));
+    for seed in 0..200 {
+        let mut random = random::Random::new(seed);
+        let knobs: Vec<Knob> = Knob::ALL.into_iter().filter(|_| random.one_in(3)).collect();
+        check(seed, &knobs, &mut endings);
+    }
+    let reached: Vec<_> = endings.keys().map(String::as_str).collect();
+    assert_eq!(
+        reached,
+        [
+            "broken: corrupt",
+            "broken: disconnected",
+            "broken: silent",
+            "cancelled",
+            "complete",
+            "corrupt",
+            "corrupt chunk",
+            "deadline",
+            "disconnected",
+            "late chunk",
+            "late frame",
+            "rejected",
+            "silent",
+        ],
+        "{endings:?}"
+    );
+}
+
+#[test]
+#[ignore = "replays LYNX_SEED with LYNX_KNOBS, which a failing run prints"]
+#[expect(clippy::disallowed_methods, reason = "a replay has no other input")]
+fn replay() {
+    let seed = std::env::var("LYNX_SEED").unwrap().parse().unwrap();
+    let names = std::env::var("LYNX_KNOBS").unwrap_or_default();
+    let named = |knob: &Knob| names.split(',').any(|name| name == format!("{knob:?}"));
+    let knobs: Vec<Knob> = Knob::ALL.into_iter().filter(named).collect();
+    check(seed, &knobs, &mut Endings::new());
+}
+
+#[test]
+fn a_silent_path_is_noticed_within_two_seconds() {
+    for seed in 0..20 {
+        for side in 0..2 {
+            let (mut pair, _) = knobs::pair(seed, &[Knob::SlowPrefill, Knob::Delay]);
+            let cut = Timestamp::from_origin(Duration::from_millis(40));
+            let way = if side == 0 {
+                &mut pair.forward
+            } else {
+                &mut pair.backward
+            };
+            way.stall_for_ever(cut);
+            pair.run(END);
+            if pair.sending.broken.is_none() {
+                // It was over before.
+                continue;
+            }
+            let (_, first) = pair.sending.broken.clone().unwrap();
+            let (_, second) = pair.receiving.broken.clone().unwrap();
+            let latest = cut + SILENCE_LIMIT + Duration::from_millis(20);
+            assert!(first.min(second) <= latest, "{first:?} {second:?}");
+            assert!(
+                first.max(second) <= latest + SILENCE_LIMIT,
+                "{first:?} {second:?}"
+            );
+        }
+    }
+}
+
+/// A path of this rate with this delay each way.
+fn path(rate: BitRate, delay: Duration) -> Path {
+    Path {
+        rate,
+        delay,
+        jitter: Duration::ZERO,
+        steps: Vec::new(),
+        stall: None,
+        corrupt: None,
+    }
+}
+
+/// How long the anchor of a transfer takes that is published when another's residuals are under way, or alone.
+fn anchor_time(rate: BitRate, delay: Duration, bulk: bool) -> (Duration, Pair) {
+    let start = Duration::from_millis(600);
+    let mut urgent = Job::new(100, 4, 50_000);
+    urgent.open_at = start;
+    urgent.lifetime = Duration::from_secs(30);
+    let mut jobs = vec![urgent];
+    if bulk {
+        let mut bulk = Job::new(1, rate_units(rate), 50_000);
+        bulk.lifetime = Duration::from_secs(60);
+        jobs.push(bulk);
+    }
+    let config = ReceiverConfig {
+        window: [Bytes::from_mib(64); 2],
+    };
+    let book = CreditBook::new(Bytes::from_mib(128));
+    let paths = [path(rate, delay), path(rate, delay)];
+    let mut pair = Pair::with_book(jobs, paths, (config, &book), Epoch(1), 1);
+    pair.run(Duration::from_millis(900));
+    let anchor = pair.receiving.anchors[&TransferId(100)];
+    (anchor - Timestamp::from_origin(start), pair)
+}
+
+/// Units of 200 kB for more than a second, less than half of which is anchors.
+fn rate_units(rate: BitRate) -> u32 {
+    let bytes = rate.bytes_in(Duration::from_millis(1_100)).get();
+    u32::try_from(bytes / 200_000 + 1).unwrap()
+}
+
+#[test]
+fn an_anchor_waits_behind_bulk_for_little_more_than_the_window_of_the_link() {
+    for megabits in [20, 100, 1000] {
+        for micros in [100, 5_000] {
+            let rate = BitRate::from_megabits_per_second(megabits);
+            let delay = Duration::from_micros(micros);
+            let (alone, _) = anchor_time(rate, delay, false);
+            let (behind, pair) = anchor_time(rate, delay, true);
+            let link = pair.sending.sender.estimate();
+            let chunk = rate.time_for(Bytes::new(link.chunk().into())).unwrap();
+            // What may be in flight, and the chunk that is being written.
+            let bound = 2 * delay * 5 / 4 + 3 * chunk;
+            assert!(
+                behind <= alone + bound,
+                "{rate} {delay:?}: {behind:?} and {alone:?} alone"
+            );
+
+            let (known, true_rate) = (link.rate.bits_per_second(), rate.bits_per_second());
+            assert!(
+                known.abs_diff(true_rate) <= true_rate / 10,
+                "{} of {rate}",
+                link.rate
+            );
+            let round_trip = link.round_trip.unwrap();
+            assert!(round_trip >= 2 * delay && round_trip <= 2 * delay + Duration::from_millis(1));
+            let received = pair.receiving.receiver.stats().received.into_iter().sum();
+            let goodput = BitRate::from_delivery(received, pair.time - Timestamp::ORIGIN);
+            assert!(
+                goodput.bits_per_second() >= true_rate / 100 * 97,
+                "{goodput} of {rate}"
+            );
+        }
+    }
+}
