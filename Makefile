@@ -2,11 +2,15 @@
 #
 #   LYNX_CACHE   where models are kept            (default ~/.cache/lynx)
 #   ARGS         what is handed on to the command (make demo ARGS="--link 200mbit")
+#   BENCH        which benches                    (default all: codec link accuracy ttft)
+#   PROFILE      where a profile goes             (default out/profile.json)
 #   FUZZ         the fuzz target                  (default frame)
 
 SHELL := /bin/bash
 export LYNX_CACHE ?= $(HOME)/.cache/lynx
 ARGS ?=
+BENCH ?= codec link accuracy ttft
+PROFILE ?= out/profile.json
 FUZZ ?= frame
 
 CARGO := cargo
@@ -26,8 +30,12 @@ test: toolchain model ## All tests
 	@echo "  test      workspace"
 	@$(CARGO) test --quiet --workspace $(ARGS)
 
-bench: model build ## Measure what docs/specification.md promises
-	@$(LYNX) bench $(ARGS)
+bench: model build ## Measure what docs/specification.md promises (ARGS=--quick for a first look); rows go to out/
+	@mkdir -p out
+	@for bench in $(BENCH); do \
+	    echo "  bench     $$bench"; \
+	    $(LYNX) bench $$bench --json out/bench-$$bench.json $(ARGS) || exit; \
+	done
 
 lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts
 	@scripts/need shellcheck
@@ -48,7 +56,8 @@ fuzz: toolchain ## Fuzz one target (FUZZ=name) until stopped, or as ARGS say
 	@cd fuzz && $(CARGO) +nightly fuzz run $(FUZZ) $(ARGS)
 
 profile: model build ## Make the anchor profile of a model anew (lynx calibrate)
-	@$(LYNX) calibrate $(ARGS)
+	@mkdir -p out
+	@$(LYNX) calibrate --out $(PROFILE) $(ARGS)
 
 toolchain:
 	@scripts/need cc cargo
