@@ -97,8 +97,8 @@ pub fn corpus(seed: u64) -> Corpus {
 fn corpus_under(usr: &Path, seed: u64) -> Corpus {
     let mut notes = Vec::new();
     let mut sources = needle::sources(seed);
-    sources.extend(generated::sources(seed));
     sources.extend(embedded::sources(seed));
+    sources.extend(generated::sources(seed));
     sources.extend(system::sources(usr, seed, &mut notes));
     Corpus {
         sources: alternating(sources),
@@ -143,6 +143,16 @@ impl Source {
             text,
             question: question.into(),
             needle: None,
+        }
+    }
+
+    /// The same text with another question.
+    #[must_use]
+    pub fn asking(self, question: &str) -> Self {
+        Self {
+            question: question.to_owned(),
+            needle: None,
+            ..self
         }
     }
 

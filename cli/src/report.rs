@@ -35,7 +35,7 @@ pub struct Page {
     pub title: String,
     /// Facts about the model, the machine and the link, as name and value, in order.
     pub facts: Vec<(String, String)>,
-    /// The runs. Those of one scenario, prompt and link share a section, a table and a time axis.
+    /// The runs. Those of one setting share a section, a table and a time axis.
     pub runs: Vec<RunResult>,
     /// Prompts by name, whole, to be shown folded.
     pub prompts: Vec<(String, String)>,
@@ -137,11 +137,10 @@ impl Page {
     fn sections(&self) -> Vec<Section<'_>> {
         let mut groups: Vec<Vec<&RunResult>> = Vec::new();
         for run in &self.runs {
-            let same = |other: &RunResult| {
-                (other.scenario, &other.prompt, other.link_bps)
-                    == (run.scenario, &run.prompt, run.link_bps)
-            };
-            match groups.iter_mut().find(|group| same(group[0])) {
+            match groups
+                .iter_mut()
+                .find(|group| group[0].setting() == run.setting())
+            {
                 Some(group) => group.push(run),
                 None => groups.push(vec![run]),
             }

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::{Figures, Method, RunResult, Scenario};
+use crate::run::{Figures, Method, RunResult, Scenario, Setting};
 
 /// One method's times on one prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,13 +62,22 @@ impl TtftRow {
         }
     }
 
-    /// The rows of these runs, each compared with the BF16 run of its own scenario, prompt and link.
+    /// What it must have in common with the rows it is compared with.
+    pub fn setting(&self) -> Setting<'_> {
+        Setting {
+            scenario: self.scenario,
+            prompt: &self.prompt,
+            prompt_tokens: self.prompt_tokens,
+            link_bps: self.link_bps,
+        }
+    }
+
+    /// The rows of these runs, each compared with the BF16 run of its own setting.
     pub fn of_all(runs: &[RunResult]) -> Vec<Self> {
-        let setting = |run: &RunResult| (run.scenario, run.prompt.clone(), run.link_bps);
         let rows = runs.iter().map(|run| {
             let reference = runs
                 .iter()
-                .find(|other| other.method == Method::Bf16 && setting(other) == setting(run));
+                .find(|other| other.method == Method::Bf16 && other.setting() == run.setting());
             Self::of(run, reference.map(RunResult::figures).as_ref())
         });
         rows.collect()
@@ -91,6 +100,20 @@ pub enum AccuracyMethod {
     LynxProfileWindow,
     /// All planes and the exact tail.
     LynxExact,
+}
+
+impl AccuracyMethod {
+    /// The name in JSON.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::Int4 => "int4",
+            Self::Int8 => "int8",
+            Self::LynxUniform => "lynx-uniform",
+            Self::LynxProfile => "lynx-profile",
+            Self::LynxProfileWindow => "lynx-profile-window",
+            Self::LynxExact => "lynx-exact",
+        }
+    }
 }
 
 /// How near a method's KV brings the model's output to that of the BF16 KV, over a set of prompts.
@@ -146,12 +169,16 @@ mod tests {
             run(Method::Int4, "a", &["x", "z"]),
             run(Method::LynxExact, "a", &["x", "y"]),
             run(Method::Int8, "b", &["x", "y"]),
+            RunResult {
+                prompt_tokens: 1024,
+                ..run(Method::Int8, "a", &["x", "y"])
+            },
         ];
         let equal: Vec<_> = TtftRow::of_all(&runs)
             .iter()
             .map(|row| row.equal_to_bf16)
             .collect();
-        assert_eq!(equal, [Some(true), Some(false), Some(true), None]);
+        assert_eq!(equal, [Some(true), Some(false), Some(true), None, None]);
     }
 
     #[test]

@@ -96,6 +96,19 @@ impl fmt::Display for Scenario {
     }
 }
 
+/// What runs must have in common to be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Setting<'a> {
+    /// What the prefill node held at the start.
+    pub scenario: Scenario,
+    /// The prompt's name.
+    pub prompt: &'a str,
+    /// The prompt's length in tokens: one prompt is cut to several lengths.
+    pub prompt_tokens: u32,
+    /// The link's rate in bits per second; 0 where it was not limited.
+    pub link_bps: u64,
+}
+
 /// One method's run on one prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
@@ -116,6 +129,16 @@ pub struct RunResult {
 }
 
 impl RunResult {
+    /// What it must have in common with the runs it is compared with.
+    pub fn setting(&self) -> Setting<'_> {
+        Setting {
+            scenario: self.scenario,
+            prompt: &self.prompt,
+            prompt_tokens: self.prompt_tokens,
+            link_bps: self.link_bps,
+        }
+    }
+
     /// The figures that follow from the events.
     pub fn figures(&self) -> Figures {
         Figures::of(&self.events)

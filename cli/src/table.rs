@@ -19,29 +19,26 @@ pub(crate) use ratios::Ratios;
 
 use grid::Grid;
 
-/// What is the same for all rows of one table.
-pub(crate) type Setting<'a> = (Scenario, &'a str, u64);
-
 /// The rows of each setting, in the order in which the settings first appear.
-pub(crate) fn by_setting(rows: &[TtftRow]) -> Vec<(Setting<'_>, Vec<&TtftRow>)> {
-    let mut groups: Vec<(Setting<'_>, Vec<&TtftRow>)> = Vec::new();
+fn by_setting(rows: &[TtftRow]) -> Vec<Vec<&TtftRow>> {
+    let mut groups: Vec<Vec<&TtftRow>> = Vec::new();
     for row in rows {
-        let setting = (row.scenario, row.prompt.as_str(), row.link_bps);
-        match groups.iter_mut().find(|(known, _)| *known == setting) {
-            Some((_, group)) => group.push(row),
-            None => groups.push((setting, vec![row])),
+        let same = |group: &&mut Vec<&TtftRow>| group[0].setting() == row.setting();
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
         }
     }
     groups
 }
 
-/// One table for each scenario, prompt and link, with the ratios of Lynx's methods to BF16 and INT8 below it.
+/// One table for each setting, with the ratios of Lynx's methods to BF16 and INT8 below it.
 ///
 /// # Errors
 ///
 /// Those of `out`.
 pub fn write_runs(out: &mut dyn Write, rows: &[TtftRow]) -> io::Result<()> {
-    for (index, (_, group)) in by_setting(rows).into_iter().enumerate() {
+    for (index, group) in by_setting(rows).into_iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
@@ -130,19 +127,23 @@ fn ratio_line(row: &TtftRow, other: &TtftRow) -> String {
     format!("{} to {}: {told}", row.method, other.method)
 }
 
-/// One table for each scenario and link: the geometric means of the ratios to BF16 over the prompts.
+/// What the prompts of one summary have in common: scenario, least power of two that no prompt's length passes, link.
+type Summarised = (Scenario, u32, u64);
+
+/// One table for each scenario, length and link: the geometric means of the ratios to BF16 over the prompts.
 ///
 /// # Errors
 ///
 /// Those of `out`.
 pub fn write_summary(out: &mut dyn Write, rows: &[TtftRow]) -> io::Result<()> {
-    let mut settings: BTreeMap<(Scenario, u64), BTreeMap<Method, Vec<Compared<'_>>>> =
-        BTreeMap::new();
-    for ((scenario, _, link_bps), group) in by_setting(rows) {
+    let mut summaries: BTreeMap<Summarised, BTreeMap<Method, Vec<Compared<'_>>>> = BTreeMap::new();
+    for group in by_setting(rows) {
         let Some(bf16) = group.iter().find(|row| row.method == Method::Bf16) else {
             continue;
         };
-        let methods = settings.entry((scenario, link_bps)).or_default();
+        let length = bf16.prompt_tokens.checked_next_power_of_two();
+        let of = (bf16.scenario, length.unwrap_or(u32::MAX), bf16.link_bps);
+        let methods = summaries.entry(of).or_default();
         for row in &group {
             let compared = Compared {
                 row,
@@ -151,17 +152,21 @@ pub fn write_summary(out: &mut dyn Write, rows: &[TtftRow]) -> io::Result<()> {
             methods.entry(row.method).or_default().push(compared);
         }
     }
-    for (index, ((scenario_of, link_bps), methods)) in settings.into_iter().enumerate() {
+    for (index, ((scenario_of, length, link_bps), methods)) in summaries.into_iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
         let prompts = methods.values().map(Vec::len).max().unwrap_or(0);
         writeln!(
             out,
-            "{}, {} link: times sooner than BF16, geometric mean over {prompts} {} (below 1: later)\n",
+            "{prompts} {} of up to {length} tokens, {}, {} link",
+            if prompts == 1 { "prompt" } else { "prompts" },
             scenario(scenario_of),
             link(link_bps),
-            if prompts == 1 { "prompt" } else { "prompts" }
+        )?;
+        writeln!(
+            out,
+            "Times sooner than BF16, geometric mean; below 1: later\n"
         )?;
         summary_grid(&methods).write(out)?;
     }

@@ -2,13 +2,24 @@
 
 use super::{Kind, Source, document};
 
+const DOCUMENTATION: &str = concat!(
+    include_str!("../../../README.md"),
+    "\n",
+    include_str!("../../../docs/architecture.md"),
+    "\n",
+    include_str!("../../../docs/specification.md"),
+    "\n",
+    include_str!("../../../CONTRIBUTING.md"),
+    "\n",
+    include_str!("../../../docs/bench-rows.md"),
+);
+
 const TIMES: &str = concat!(
     include_str!("../run.rs"),
     include_str!("../run/event.rs"),
     include_str!("../run/figures.rs"),
     include_str!("../run/tests.rs"),
     include_str!("../rows.rs"),
-    include_str!("../../../docs/bench-rows.md"),
 );
 
 const NUMBERS: &str = concat!(
@@ -29,6 +40,13 @@ const TEXTS: &str = concat!(
 pub(super) fn sources(seed: u64) -> Vec<Source> {
     let code = |name, text, question| document(Kind::Code, name, text, question, seed);
     vec![
+        document(
+            Kind::Prose,
+            "lynx-documentation",
+            DOCUMENTATION,
+            "Explain to an engineer who has never heard of Lynx what it does and how a request lives through it.",
+            seed,
+        ),
         code(
             "lynx-times",
             TIMES,

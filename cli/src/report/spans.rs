@@ -14,7 +14,8 @@ pub(super) struct LinkSpan {
 }
 
 /// The spans of these events, in order. Bytes take the time that the link's rate gives them (`link_bps`, 0 where it has none), so
-/// that a link which waits for the prefill is seen to wait. Stretches closer than `resolution` seconds become one.
+/// that a link which waits for the prefill is seen to wait. Counts told at one moment share the time up to it by their bytes, the
+/// anchor first. Stretches closer than `resolution` seconds become one.
 pub(super) fn link_spans(events: &[Event], link_bps: u64, resolution: f64) -> Vec<LinkSpan> {
     let mut sent: Vec<(f64, Class, u64)> = Vec::new();
     let mut complete: Vec<f64> = Vec::new();
@@ -27,46 +28,75 @@ pub(super) fn link_spans(events: &[Event], link_bps: u64, resolution: f64) -> Ve
             _ => {}
         }
     }
-    sent.sort_by(|l, r| l.0.total_cmp(&r.0));
-    let mut spans: Vec<LinkSpan> = Vec::new();
+    sent.sort_by(|l, r| l.0.total_cmp(&r.0).then(l.1.cmp(&r.1)));
+    let mut spans = Vec::new();
     let mut totals = [0_u64; 2];
     let mut free_at = 0.0_f64;
-    for (end, class, total) in sent {
-        let so_far = &mut totals[class as usize];
-        let bytes = total.saturating_sub(*so_far);
-        *so_far = total.max(*so_far);
-        let start = (end - seconds_for(bytes, link_bps)).clamp(free_at.min(end), end);
-        let level = match class {
-            Class::Anchor => 0,
-            Class::Residual => complete.iter().filter(|t| **t < end).count().max(1),
+    for told in sent.chunk_by(|l, r| l.0.total_cmp(&r.0).is_eq()) {
+        let end = told[0].0;
+        let counts: Vec<(Class, u64)> = told
+            .iter()
+            .map(|(_, class, total)| {
+                let so_far = &mut totals[*class as usize];
+                let bytes = total.saturating_sub(*so_far);
+                *so_far = (*total).max(*so_far);
+                (*class, bytes)
+            })
+            .collect();
+        let all = counts
+            .iter()
+            .fold(0, |sum: u64, count| sum.saturating_add(count.1));
+        let taken = if link_bps > 0 {
+            seconds_for(all, link_bps)
+        } else {
+            resolution
         };
-        free_at = end;
-        match spans.last_mut() {
-            Some(last)
-                if (last.class, last.level) == (class, level) && start - last.end <= resolution =>
-            {
-                last.end = end;
-                last.bytes = last.bytes.saturating_add(bytes);
-            }
-            _ => spans.push(LinkSpan {
+        let mut start = (end - taken).clamp(free_at.min(end), end);
+        let per_byte = (end - start) / as_f64(all.max(1));
+        for (class, bytes) in counts {
+            let part_end = (start + as_f64(bytes) * per_byte).clamp(start, end);
+            let level = match class {
+                Class::Anchor => 0,
+                Class::Residual => complete.iter().filter(|t| **t < end).count().max(1),
+            };
+            let span = LinkSpan {
                 start,
-                end,
+                end: part_end,
                 class,
                 level,
                 bytes,
-            }),
+            };
+            append(&mut spans, span, resolution);
+            start = part_end;
         }
+        free_at = end;
     }
     spans
 }
 
-/// How long the link takes; without a limit, no time that could be told.
-#[expect(clippy::cast_precision_loss, reason = "a place on a picture")]
-fn seconds_for(bytes: u64, link_bps: u64) -> f64 {
-    if link_bps == 0 {
-        return 0.0;
+/// Adds a span, or makes the last one longer.
+fn append(spans: &mut Vec<LinkSpan>, span: LinkSpan, resolution: f64) {
+    match spans.last_mut() {
+        _ if span.bytes == 0 => {}
+        Some(last)
+            if (last.class, last.level) == (span.class, span.level)
+                && span.start - last.end <= resolution =>
+        {
+            last.end = span.end;
+            last.bytes = last.bytes.saturating_add(span.bytes);
+        }
+        _ => spans.push(span),
     }
-    bytes as f64 * 8.0 / link_bps as f64
+}
+
+/// How long a link of this rate takes.
+fn seconds_for(bytes: u64, link_bps: u64) -> f64 {
+    as_f64(bytes) * 8.0 / as_f64(link_bps)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a place on a picture")]
+fn as_f64(count: u64) -> f64 {
+    count as f64
 }
 
 #[cfg(test)]
@@ -108,6 +138,21 @@ mod tests {
                 (Class::Residual, 1),
                 (Class::Residual, 2)
             ]
+        );
+    }
+
+    #[test]
+    fn counts_of_one_moment_share_its_time() {
+        let events = [
+            sent(Class::Residual, 1000, 4.0),
+            sent(Class::Anchor, 3000, 4.0),
+            sent(Class::Anchor, 3000, 5.0),
+        ];
+        let spans = link_spans(&events, 8000, 0.01);
+        let times: Vec<_> = spans.iter().map(|s| (s.class, s.start, s.end)).collect();
+        assert_eq!(
+            times,
+            [(Class::Anchor, 0.0, 3.0), (Class::Residual, 3.0, 4.0)]
         );
     }
 

@@ -116,9 +116,31 @@ fn settings_keep_their_order_and_their_rows() {
     all.splice(1..1, cold);
     let groups = by_setting(&all);
     assert_eq!(groups.len(), 2);
-    assert!(groups.iter().all(|(_, rows)| rows.len() == 3));
+    assert!(groups.iter().all(|rows| rows.len() == 3));
     let text = printed(write_runs, &all);
     assert!(text.contains("cold (prefill while sending), unlimited link"));
+}
+
+#[test]
+fn lengths_are_not_averaged_with_each_other() {
+    let mut all = rows();
+    let mut longer = rows();
+    for row in &mut longer {
+        row.prompt_tokens = 4090;
+        row.t_second_s = Some(2.0);
+    }
+    all.extend(longer);
+    let runs = printed(write_runs, &all);
+    assert!(runs.contains("2048 prompt tokens") && runs.contains("4090 prompt tokens"));
+    let summary = printed(write_summary, &all);
+    assert!(
+        summary.contains("1 prompt of up to 2048 tokens"),
+        "{summary}"
+    );
+    assert!(
+        summary.contains("1 prompt of up to 4096 tokens"),
+        "{summary}"
+    );
 }
 
 #[test]
