@@ -58,7 +58,7 @@ pub enum BookFull {
 impl CreditBook {
     /// How long after the last byte of an anchor a link no longer counts as one that is receiving it: prefill is computing,
     /// and the wire is better used than kept free.
-    pub const QUIET: Duration = Duration::from_millis(20);
+    pub const QUIET: Duration = Duration::from_millis(50);
 
     /// A book with this budget.
     pub fn new(budget: Bytes) -> Arc<Self> {

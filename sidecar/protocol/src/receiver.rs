@@ -1,34 +1,29 @@
 //! The side that wants the KV: where bytes go, what is whole, and how much more may come.
 
+mod chunks;
 mod error;
 mod event;
+mod flow;
 mod incoming;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use lynx_units::{Bytes, Epoch, Priority, Timestamp, TransferId};
 
-use crate::credit::{BookFull, Seat, Window, Withhold};
-use crate::estimator::LinkEstimator;
+use crate::credit::BookFull;
 use crate::history::History;
 use crate::lifecycle::{Receiving, ReceivingInput, Refused};
 use crate::limits::{MAX_LIFETIME, MAX_TRANSFERS};
 use crate::session::Session;
-use crate::wire::{Ack, ChunkHeader, Credit, Frame, Open, Packet};
+use crate::wire::{Frame, Open, Packet};
 use crate::{Code, CreditBook, LinkEstimate, Reason, TransferPlan};
-use incoming::{Incoming, Misplaced, part};
+use flow::Flow;
+use incoming::Incoming;
 
 pub use error::AcceptError;
 pub use event::{Discard, Event, Placement, ReceiverConfig, ReceiverStats};
-
-/// An anchor's credit is bounded by memory alone.
-const UNBOUNDED: Bytes = Bytes::new(u64::MAX);
-/// A pause between chunks that is taken for a pause of the sender: the link's rate is not measured over it.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// One direction of one link in one epoch, on the side that receives.
 ///
@@ -50,12 +45,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Receiver {
     session: Session,
     config: ReceiverConfig,
-    seat: Seat,
-    windows: [Window; 2],
-    withhold: Withhold,
-    estimator: LinkEstimator,
-    last_chunk: Timestamp,
-    ack_due: bool,
+    flow: Flow,
     /// Transfers that are not over.
     transfers: BTreeMap<TransferId, Incoming>,
     /// How many of them wait for their anchor.
@@ -80,24 +70,17 @@ impl Receiver {
                 .window
                 .map(|size| size.max(ReceiverConfig::MIN_WINDOW)),
         };
-        let mut receiver = Self {
+        Ok(Self {
             session: Session::new(epoch, now),
             config,
-            seat: Seat::take(book, config.window.into_iter().sum())?,
-            windows: config.window.map(Window::new),
-            withhold: Withhold::default(),
-            estimator: LinkEstimator::new(),
-            last_chunk: now,
-            ack_due: false,
+            flow: Flow::new(config, book, now)?,
             transfers: BTreeMap::new(),
             awaiting: 0,
             deadlines: BTreeSet::new(),
             history: History::default(),
             events: VecDeque::new(),
             stats: ReceiverStats::default(),
-        };
-        receiver.raise(now);
-        Ok(receiver)
+        })
     }
 
     /// The epoch.
@@ -107,16 +90,19 @@ impl Receiver {
 
     /// What the link can carry, as far as this side sees it.
     pub fn estimate(&self) -> LinkEstimate {
-        self.estimator.estimate()
+        self.flow.estimate()
     }
 
     /// What has been counted so far.
     pub fn stats(&self) -> ReceiverStats {
         ReceiverStats {
+            discarded: self.stats.discarded,
+            duplicates: self.stats.duplicates,
+            late_chunks: self.stats.late_chunks,
+            corrupt: self.stats.corrupt,
+            late_frames: self.stats.late_frames,
             stale_frames: self.session.stale_frames(),
-            withheld: self.withhold.total(),
-            starved: self.withhold.starved(),
-            ..self.stats
+            ..self.flow.stats()
         }
     }
 
@@ -146,8 +132,8 @@ impl Receiver {
         }
         incoming.accept(state, plan);
         self.awaiting += 1;
-        self.seat.anchor_arrives(now);
-        self.say(Frame::Accept(transfer));
+        self.flow.anchor_arrives(now);
+        self.say(Frame::Accept(transfer), now);
         Ok(())
     }
 
@@ -158,7 +144,7 @@ impl Receiver {
             .finish(transfer, ReceivingInput::Reject, &reason, now)
             .is_ok()
         {
-            self.say(Frame::Reject(transfer, reason));
+            self.say(Frame::Reject(transfer, reason), now);
         }
     }
 
@@ -169,7 +155,7 @@ impl Receiver {
             .finish(transfer, ReceivingInput::Cancel, &reason, now)
             .is_ok()
         {
-            self.say(Frame::Cancel(transfer, reason));
+            self.say(Frame::Cancel(transfer, reason), now);
         }
     }
 
@@ -179,14 +165,14 @@ impl Receiver {
             .finish(transfer, ReceivingInput::Fail, &reason, now)
             .is_ok()
         {
-            self.say(Frame::Failed(transfer, reason));
+            self.say(Frame::Failed(transfer, reason), now);
         }
     }
 
     /// The application has consumed or dropped `bytes` of complete segments of a priority: as many more may come.
     pub fn release(&mut self, priority: Priority, bytes: Bytes, now: Timestamp) {
-        self.windows[priority.index()].release(bytes);
-        self.raise(now);
+        self.flow.release(priority, bytes);
+        self.flow.raise(now);
     }
 
     /// Ends every transfer; the driver then flushes what [`poll_transmit`](Self::poll_transmit) still gives and closes.
@@ -207,7 +193,7 @@ impl Receiver {
             Frame::Open(open) => self.on_open(open, now),
             Frame::Heartbeat(beat) => {
                 if let Some(time) = self.session.on_heartbeat(beat, now) {
-                    self.estimator.on_round_trip(time, now);
+                    self.flow.on_round_trip(time, now);
                 }
             }
             Frame::Cancel(transfer, reason) => {
@@ -234,75 +220,6 @@ impl Receiver {
         }
     }
 
-    /// A chunk's header arrived on the connection for `on`; its payload has not been read yet.
-    pub fn handle_chunk_header(
-        &mut self,
-        on: Priority,
-        header: &ChunkHeader,
-        now: Timestamp,
-    ) -> Result<Placement, Discard> {
-        if !self.session.admits(on, header.epoch, now) {
-            return Err(Discard::Stale);
-        }
-        let bytes = header.extent.bytes();
-        if !self.windows[on.index()].receive(bytes) {
-            let reason = Reason::new(
-                Code::Protocol,
-                "the sending side sent more than it was granted",
-            );
-            self.break_link(reason, now);
-            return Err(Discard::Violation);
-        }
-        match self.place(on, header, now) {
-            Ok(first) => Ok(Placement {
-                extent: header.extent,
-                segment_len: header.segment_len,
-                first,
-            }),
-            Err(discard) => {
-                self.on_arrived(on, bytes, now);
-                self.drop_bytes(on, bytes, now);
-                Err(discard)
-            }
-        }
-    }
-
-    /// The payload of a chunk that had a [`Placement`] has been read; `intact` says whether it had the header's CRC32C.
-    pub fn handle_chunk_done(
-        &mut self,
-        on: Priority,
-        header: &ChunkHeader,
-        intact: bool,
-        now: Timestamp,
-    ) {
-        if !self.session.admits(on, header.epoch, now) {
-            return;
-        }
-        let transfer = header.extent.transfer;
-        let bytes = header.extent.bytes();
-        self.on_arrived(on, bytes, now);
-        if !intact {
-            self.stats.corrupt += 1;
-            self.drop_bytes(on, bytes, now);
-            let reason = Reason::new(
-                Code::Corrupt,
-                "a chunk's payload does not have its checksum: the path corrupts bytes",
-            );
-            return self.fail(transfer, reason, now);
-        }
-        let reassembly = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(|incoming| incoming.reassembly.as_mut());
-        match reassembly.map(|reassembly| reassembly.commit(&part(header))) {
-            Some(true) => self.on_segment(header, now),
-            Some(false) => {}
-            // It ended while the payload was being read.
-            None => self.drop_bytes(on, bytes, now),
-        }
-        self.raise(now);
-    }
-
     /// Bytes arrived on the connection for `on`, be they a whole frame or not: it is alive.
     pub fn handle_activity(&mut self, on: Priority, now: Timestamp) {
         self.session.on_activity(on, now);
@@ -327,12 +244,14 @@ impl Receiver {
             let reason = Reason::new(Code::Deadline, "the receiving side's deadline passed");
             self.fail(transfer, reason, now);
         }
-        self.raise(now);
+        self.flow.raise(now);
     }
 
     /// The next frame to write to the connection for `on`; `None` until something changes. A receiver sends no chunks.
     pub fn poll_transmit(&mut self, on: Priority, now: Timestamp) -> Option<Packet<'static>> {
-        let frame = match self.feedback(on) {
+        let speaks = on == Priority::Anchor && !self.is_over();
+        let feedback = speaks.then(|| self.flow.feedback()).flatten();
+        let frame = match feedback {
             Some(frame) => frame,
             None => self.session.poll(on, now)?,
         };
@@ -346,7 +265,7 @@ impl Receiver {
             return None;
         }
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
-        [deadline, self.withhold.recheck()]
+        [deadline, self.flow.recheck()]
             .into_iter()
             .flatten()
             .chain([self.session.next_timeout()])
@@ -356,45 +275,6 @@ impl Receiver {
     /// The next thing that the application should know.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    /// Credit or an acknowledgement, where one is due.
-    fn feedback(&mut self, on: Priority) -> Option<Frame<'static>> {
-        if self.is_over() || on == Priority::Residual {
-            return None;
-        }
-        let ahead = [UNBOUNDED, self.residual_ahead()];
-        let mut windows = self.windows.iter().zip(ahead);
-        if windows.any(|(window, ahead)| window.is_due(ahead)) {
-            let [anchor, residual] = &mut self.windows;
-            let limit = [anchor.announce(), residual.announce()];
-            return Some(Frame::Credit(Credit { limit }));
-        }
-        core::mem::take(&mut self.ack_due).then(|| {
-            Frame::Ack(Ack {
-                received: self.stats.received,
-                clock: self.last_chunk.since_origin(),
-            })
-        })
-    }
-
-    /// How far residuals may run ahead of what has come: what keeps the wire full, so that what a sender still may send
-    /// when another link's anchor comes is short too.
-    fn residual_ahead(&self) -> Bytes {
-        let window = self.estimator.bulk_window();
-        window + window
-    }
-
-    /// Grants what may be granted.
-    fn raise(&mut self, now: Timestamp) {
-        let ahead = self.residual_ahead();
-        let [anchor, residual] = &mut self.windows;
-        anchor.raise(UNBOUNDED);
-        if !residual.can_raise(ahead) {
-            self.withhold.rest(now);
-        } else if self.withhold.may_grant(self.seat.others_active(now), now) {
-            residual.raise(ahead);
-        }
     }
 
     fn on_open(&mut self, open: &Open<'_>, now: Timestamp) {
@@ -409,7 +289,7 @@ impl Receiver {
         if self.transfers.len() >= MAX_TRANSFERS {
             self.history.add(transfer);
             let reason = Reason::new(Code::Rejected, "too many transfers are open on this link");
-            return self.say(Frame::Reject(transfer, reason));
+            return self.say(Frame::Reject(transfer, reason), now);
         }
         let deadline = now + open.remaining.min(MAX_LIFETIME);
         self.transfers.insert(transfer, Incoming::new(deadline));
@@ -434,96 +314,9 @@ impl Receiver {
         }
     }
 
-    fn place(
-        &mut self,
-        on: Priority,
-        header: &ChunkHeader,
-        now: Timestamp,
-    ) -> Result<bool, Discard> {
-        let transfer = header.extent.transfer;
-        let Some(incoming) = self.transfers.get_mut(&transfer) else {
-            self.stats.late_chunks += 1;
-            return Err(Discard::Unknown);
-        };
-        let placed = incoming.place(on, header);
-        match placed {
-            Ok(_) if incoming.state == Receiving::AwaitingAnchor && on == Priority::Anchor => {
-                self.seat.anchor_arrives(now);
-            }
-            Ok(_) => {}
-            Err(Misplaced::Duplicate) => self.stats.duplicates += 1,
-            Err(Misplaced::Violation(wrong)) => {
-                self.fail(
-                    transfer,
-                    Reason::new(Code::Protocol, &wrong.to_string()),
-                    now,
-                );
-            }
-        }
-        Ok(placed?)
-    }
-
-    /// A chunk's payload has been read, to its place or to nowhere.
-    fn on_arrived(&mut self, on: Priority, bytes: Bytes, now: Timestamp) {
-        let before = self.stats.received.into_iter().sum();
-        if now - self.last_chunk > PAUSE {
-            self.estimator.on_idle(before);
-        }
-        self.last_chunk = now;
-        self.ack_due = true;
-        self.stats.received[on.index()] += bytes;
-        self.stats.chunks[on.index()] += 1;
-        self.estimator
-            .on_delivery(before + bytes, now.since_origin(), now);
-    }
-
-    /// Bytes were discarded: nobody holds them.
-    fn drop_bytes(&mut self, on: Priority, bytes: Bytes, now: Timestamp) {
-        self.stats.discarded += bytes;
-        self.release(on, bytes, now);
-    }
-
-    /// A segment became whole: so may its level and the levels above it, and the transfer.
-    fn on_segment(&mut self, header: &ChunkHeader, now: Timestamp) {
-        let transfer = header.extent.transfer;
-        self.events.push_back(Event::SegmentComplete {
-            transfer,
-            unit: header.extent.unit,
-            segment: header.extent.segment,
-            len: header.segment_len,
-            checksum: header.segment_checksum,
-        });
-        let Some(incoming) = self.transfers.get_mut(&transfer) else {
-            return;
-        };
-        let Some(reassembly) = &mut incoming.reassembly else {
-            return;
-        };
-        while let Some(level) = reassembly.next_level() {
-            self.events
-                .push_back(Event::LevelComplete { transfer, level });
-            if level == 0
-                && let Ok(state) = incoming.state.step(ReceivingInput::Anchor)
-            {
-                incoming.state = state;
-                self.awaiting -= 1;
-            }
-        }
-        if reassembly.is_complete() {
-            let reason = Reason::new(Code::Application, "complete");
-            if self
-                .finish(transfer, ReceivingInput::Everything, &reason, now)
-                .is_ok()
-            {
-                self.say(Frame::Done(transfer));
-            }
-        }
-        self.note_anchors();
-    }
-
     fn note_anchors(&self) {
         if self.awaiting == 0 {
-            self.seat.no_anchor();
+            self.flow.no_anchor();
         }
     }
 
@@ -546,14 +339,15 @@ impl Receiver {
         };
         self.awaiting -= usize::from(incoming.state == Receiving::AwaitingAnchor);
         for priority in Priority::ALL {
-            self.windows[priority.index()].release(incoming.partial_bytes(priority));
+            self.flow
+                .release(priority, incoming.partial_bytes(priority));
         }
         self.deadlines.remove(&(incoming.deadline, transfer));
         self.transfers.remove(&transfer);
         self.history.add(transfer);
         self.events.extend(event);
         self.note_anchors();
-        self.raise(now);
+        self.flow.raise(now);
         Ok(())
     }
 
@@ -570,11 +364,11 @@ impl Receiver {
         self.events.push_back(Event::Broken(reason));
     }
 
-    fn say(&mut self, frame: Frame<'static>) {
+    fn say(&mut self, frame: Frame<'static>, now: Timestamp) {
         if !self.is_over() && !self.session.say(frame) {
             // The backlog is the peer's doing, and nothing can be said about it any more.
             let reason = Reason::new(Code::Protocol, "the sending side lets frames pile up");
-            self.break_link(reason, self.last_chunk);
+            self.break_link(reason, now);
         }
     }
 

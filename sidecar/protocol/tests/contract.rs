@@ -536,8 +536,8 @@ fn residual_credit_is_withheld_while_another_links_anchor_arrives_and_not_for_ev
     bulk.handle_chunk_done(Priority::Residual, &other, true, at(261));
     assert_eq!(residual_limits(&mut bulk, at(261)), []);
     // Prefill pauses: the wire is better used.
-    bulk.handle_timeout(at(281));
-    assert_eq!(residual_limits(&mut bulk, at(281)).len(), 1);
+    bulk.handle_timeout(at(311));
+    assert_eq!(residual_limits(&mut bulk, at(311)).len(), 1);
 }
 
 #[test]

@@ -120,14 +120,14 @@ fn a_link_sees_the_anchors_of_others_until_they_are_quiet() {
     assert!(!book.anchor_active(at(0)));
     mine.anchor_arrives(at(0));
     assert!(!mine.others_active(at(1)) && other.others_active(at(1)));
-    assert!(book.anchor_active(at(19)) && !book.anchor_active(at(20)));
-    mine.anchor_arrives(at(30));
-    assert!(other.others_active(at(31)));
+    assert!(book.anchor_active(at(49)) && !book.anchor_active(at(50)));
+    mine.anchor_arrives(at(60));
+    assert!(other.others_active(at(61)));
     mine.no_anchor();
-    assert!(!other.others_active(at(31)));
-    mine.anchor_arrives(at(40));
+    assert!(!other.others_active(at(61)));
+    mine.anchor_arrives(at(70));
     drop(mine);
-    assert!(!other.others_active(at(41)));
+    assert!(!other.others_active(at(71)));
 }
 
 #[test]
