@@ -195,6 +195,29 @@ mod tests {
     }
 
     #[test]
+    fn every_field_is_documented() {
+        let documentation = include_str!("../../docs/bench-rows.md");
+        let ttft = TtftRow::of(&run(Method::Bf16, "a", &[]), None);
+        let accuracy = AccuracyRow {
+            method: AccuracyMethod::Int4,
+            anchor_k: None,
+            anchor_v: None,
+            prompts: 1,
+            token_agreement: 1.0,
+            needle_found: None,
+            kl: 0.0,
+            accepted_of_32: 32.0,
+        };
+        let rows = [
+            serde_json::to_value(&ttft).unwrap(),
+            serde_json::to_value(&accuracy).unwrap(),
+        ];
+        for field in rows.iter().flat_map(|row| row.as_object().unwrap().keys()) {
+            assert!(documentation.contains(&format!("`{field}`")), "{field}");
+        }
+    }
+
+    #[test]
     fn accuracy_methods_have_the_documented_names() {
         let json = serde_json::to_string(&[
             AccuracyMethod::LynxUniform,
