@@ -82,16 +82,28 @@ impl Sampling {
             return best(ranked(logits).map(|c| (c.token, f64::from(c.logit))));
         }
         let noise = Noise::new(self.seed, position);
-        let temperature = f64::from(self.temperature);
-        let score = |c: Candidate| {
-            let score = f64::from(c.logit) / temperature + noise.gumbel(c.token);
-            (c.token, score)
-        };
         if self.top_k == 0 && self.top_p >= 1.0 {
-            best(ranked(logits).map(score))
+            self.noisiest(ranked(logits), &noise)
         } else {
-            best(self.filtered(logits).into_iter().map(score))
+            self.noisiest(self.filtered(logits).into_iter(), &noise)
         }
+    }
+
+    /// The token with the highest `logit / temperature + gumbel`.
+    fn noisiest(&self, candidates: impl Iterator<Item = Candidate>, noise: &Noise) -> TokenId {
+        let temperature = f64::from(self.temperature);
+        let mut record = f64::NEG_INFINITY;
+        best(candidates.filter_map(|c| {
+            let score = f64::from(c.logit) / temperature;
+            let uniform = noise.uniform(c.token);
+            // Two logarithms a token are what sampling costs, and most tokens are too far behind to win.
+            if beyond_reach(record - score, uniform) {
+                return None;
+            }
+            let score = score + gumbel(uniform);
+            record = record.max(score);
+            Some((c.token, score))
+        }))
     }
 
     /// The candidates that top-k and top-p keep.
@@ -177,13 +189,24 @@ impl Noise {
         }
     }
 
-    /// A draw from the standard Gumbel distribution: `-ln(-ln u)` for u uniform in (0, 1).
-    fn gumbel(&self, token: TokenId) -> f64 {
+    /// A number in (0, 1).
+    fn uniform(&self, token: TokenId) -> f64 {
         let bits = mix(self.key ^ (u64::from(token) << 32));
         #[expect(clippy::cast_precision_loss, reason = "52 bits are exact")]
         let uniform = ((bits >> 12) as f64 + 0.5) * (1.0 / (1_u64 << 52) as f64);
-        -ln(-ln(uniform))
+        uniform
     }
+}
+
+/// A draw from the standard Gumbel distribution, by inversion.
+fn gumbel(uniform: f64) -> f64 {
+    -ln(-ln(uniform))
+}
+
+/// Whether `gumbel(uniform)` is below `gap` for certain, told without a logarithm: it is where `-ln u > e^-gap`, and
+/// `-ln u >= 1 - u`, and `e^gap >= 1 + gap + gap^2 / 2`. The margin is far above what rounding can do.
+fn beyond_reach(gap: f64, uniform: f64) -> bool {
+    gap > 0.0 && (1.0 - uniform) * (1.0 + gap + gap * gap / 2.0) > 1.000_001
 }
 
 /// A bijection of 64 bits in which every input bit reaches every output bit: the finaliser of `SplitMix64` (Steele, Lea
@@ -292,6 +315,22 @@ mod tests {
                     "{ours:?} for {plain:?}"
                 );
             });
+    }
+
+    #[test]
+    fn only_noise_that_is_too_low_is_beyond_reach() {
+        let noise = Noise::new(3, 4);
+        let mut spared = 0;
+        for token in 0..10_000 {
+            let uniform = noise.uniform(token);
+            for gap in [-1.0, 1e-9, 0.1, 1.0, 4.0, 12.0, 700.0, f64::INFINITY] {
+                if beyond_reach(gap, uniform) {
+                    assert!(gumbel(uniform) < gap, "{uniform} reaches {gap}");
+                    spared += 1;
+                }
+            }
+        }
+        assert!(spared > 40_000, "only {spared} are told apart");
     }
 
     #[test]
