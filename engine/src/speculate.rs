@@ -232,6 +232,15 @@ impl Speculation {
         }
     }
 
+    /// When to ask again, where nothing is to be done now and nobody says anything: when a residual that was due is
+    /// overdue, and drafting may go on.
+    pub fn wakes_at(&self, token_time: Duration) -> Option<Timestamp> {
+        match self.phase {
+            Phase::Loading(Some(anchor)) => anchor.residual_due.map(|due| due + near(token_time)),
+            _ => None,
+        }
+    }
+
     /// The samples of the rows that [`next`](Self::next) asked for, in order: one for each token of a verification, one
     /// for everything else.
     pub fn evaluated(&mut self, samples: &[TokenId]) {
@@ -312,7 +321,7 @@ impl Speculation {
         // Drafting in the last moments costs more than it gains. A residual that is overdue by as much was mistaken
         // for near: nothing is known about when it comes.
         let soon = anchor.residual_due.is_some_and(|due| {
-            let near = token_time * 2;
+            let near = near(token_time);
             due - now < near && now - due < near
         });
         room && !soon && !self.draft_ended()
@@ -377,6 +386,11 @@ impl Speculation {
         self.phase = Phase::Done;
         self.changes.push(Output::Finished(reason));
     }
+}
+
+/// How close to a moment counts as about to come.
+fn near(token_time: Duration) -> Duration {
+    token_time * 2
 }
 
 /// A number of tokens as the `u32` that positions have; no context is longer.

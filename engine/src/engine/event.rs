@@ -59,6 +59,20 @@ pub enum EngineEvent {
     },
 }
 
+impl EngineEvent {
+    /// Whom it happened to.
+    pub const fn request(&self) -> RequestId {
+        match self {
+            Self::PrefillDone { request, .. }
+            | Self::Token { request, .. }
+            | Self::Retracted { request, .. }
+            | Self::Verified { request, .. }
+            | Self::Recomputing { request, .. }
+            | Self::Finished { request, .. } => *request,
+        }
+    }
+}
+
 /// Who watches a step from inside.
 pub trait StepObserver {
     /// The KV of these prompt tokens is in place for this layer: it can be sent while the next layer is computed.

@@ -102,6 +102,16 @@ impl Engine {
         })
     }
 
+    /// Until when an engine that is idle at `now` stays so, if nobody says anything; `None` for as long as that.
+    pub fn wakes_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let token_time = self.pace.token_time();
+        let machines = self.sequences.iter().map(|sequence| &sequence.machine);
+        machines
+            .filter_map(|machine| machine.wakes_at(token_time))
+            .filter(|at| *at > now)
+            .min()
+    }
+
     fn plan(&self, now: Timestamp) -> Vec<Job> {
         let mut budget = self.options.chunk_tokens.max(1) as usize;
         let mut jobs = Vec::new();

@@ -35,6 +35,9 @@ impl<'a> SequenceKv<'a> {
 
 /// The KV of one request's prompt, to be written between two steps: the grant ends with the borrow, and there is none for
 /// a request that no longer waits for its prompt.
+///
+/// The rows of the last block after the prompt's last token are the engine's, which may have drafted into them: a writer
+/// leaves them as they are. Overwriting them costs drafts, and never a committed token.
 #[derive(Debug)]
 pub struct SequenceKvMut<'a> {
     pub(super) pool: &'a mut KvPool,

@@ -313,7 +313,12 @@ fn drafts_stop_at_the_depth_limit_and_at_the_engines_own() {
 fn nothing_is_drafted_shortly_before_the_residual_is_due() {
     let mut world = long_world(0, 30);
     let due = Timestamp::ORIGIN + TOKEN_TIME * 5;
+    assert_eq!(world.request.wakes_at(TOKEN_TIME), None);
     anchor(&mut world, 30, Some(due));
+    assert_eq!(
+        world.request.wakes_at(TOKEN_TIME),
+        Some(due + TOKEN_TIME * 2)
+    );
     let kinds: Vec<_> = (0..8)
         .map(|_| matches!(world.step(), Action::Draft { .. }))
         .collect();

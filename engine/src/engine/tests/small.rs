@@ -231,3 +231,26 @@ fn the_time_of_a_token_is_learnt_from_steps_that_decode() {
     }
     assert_eq!(engine.token_time(), Duration::from_millis(25));
 }
+
+#[test]
+fn an_engine_that_waits_for_a_residual_says_when_it_is_overdue() {
+    let mut engine = small();
+    let id = engine.submit(request(70, 9, KvSource::Transfer)).unwrap();
+    engine.first_token(id, 7).unwrap();
+    assert_eq!(engine.wakes_at(Timestamp::ORIGIN), None);
+    let due = Timestamp::from_origin(Duration::from_millis(50));
+    let anchor = AnchorInfo {
+        residual_due: Some(due),
+        depth_limit: 0,
+    };
+    engine.anchor_ready(id, anchor).unwrap();
+    assert!(engine.is_idle(Timestamp::ORIGIN));
+    assert_eq!(engine.wakes_at(Timestamp::ORIGIN), Some(due));
+    assert_eq!(engine.wakes_at(due), None);
+}
+
+#[test]
+fn an_engine_can_be_moved_to_a_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Engine>();
+}
