@@ -32,7 +32,7 @@ fn by_setting(rows: &[TtftRow]) -> Vec<Vec<&TtftRow>> {
     groups
 }
 
-/// One table for each setting, with the ratios of Lynx's methods to BF16 and INT8 below it.
+/// One table for each setting, with Lynx's methods against BF16 and INT8 below it.
 ///
 /// # Errors
 ///
@@ -94,37 +94,45 @@ fn write_setting(out: &mut dyn Write, rows: &[&TtftRow]) -> io::Result<()> {
             "~ provisional: drafted on the anchor, not yet verified"
         )?;
     }
-    writeln!(out)?;
-    for method in [Method::LynxInt8, Method::LynxExact] {
-        for against in [Method::Bf16, Method::Int8] {
-            let row_of = |wanted| rows.iter().find(|row| row.method == wanted);
-            if let (Some(row), Some(other)) = (row_of(method), row_of(against)) {
-                writeln!(out, "{}", ratio_line(row, other))?;
-            }
-        }
+    let ratios = ratio_grid(rows);
+    if !ratios.is_empty() {
+        writeln!(out)?;
+        ratios.write(out)?;
     }
     Ok(())
 }
 
-/// `Lynx exact to BF16: 2nd token 2.71x sooner (provisional), ...`.
-fn ratio_line(row: &TtftRow, other: &TtftRow) -> String {
-    let ratios = Ratios::of(row, other);
-    let parts = [
-        ("2nd token ", ratios.second),
-        ("2nd verified ", ratios.second_verified),
-        ("32nd ", ratios.t32),
-        ("64th ", ratios.t64),
-    ];
-    let told: Vec<String> = parts
-        .into_iter()
-        .filter_map(|(what, ratio)| Some(format!("{what}{}", sooner(ratio?))))
-        .collect();
-    let told = if told.is_empty() {
-        "no times in common".to_owned()
-    } else {
-        told.join(", ")
-    };
-    format!("{} to {}: {told}", row.method, other.method)
+/// How many times sooner Lynx's methods are than BF16 and INT8, or later.
+fn ratio_grid(rows: &[&TtftRow]) -> Grid {
+    let mut grid = Grid::new(&[
+        [""],
+        ["bytes"],
+        ["2nd token"],
+        ["2nd verified"],
+        ["32nd verified"],
+        ["64th verified"],
+    ]);
+    let row_of = |wanted| rows.iter().find(|row| row.method == wanted);
+    for method in [Method::LynxInt8, Method::LynxExact] {
+        for against in [Method::Bf16, Method::Int8] {
+            let (Some(row), Some(other)) = (row_of(method), row_of(against)) else {
+                continue;
+            };
+            let ratios = Ratios::of(row, other);
+            let times = |ratio: Option<f64>| ratio.map_or_else(none, sooner);
+            grid.row([
+                format!("{method} against {against}"),
+                ratios
+                    .bytes
+                    .map_or_else(none, |bytes| format!("{bytes:.2}x")),
+                times(ratios.second),
+                times(ratios.second_verified),
+                times(ratios.t32),
+                times(ratios.t64),
+            ]);
+        }
+    }
+    grid
 }
 
 /// What the prompts of one summary have in common: scenario, least power of two that no prompt's length passes, link.
