@@ -4,7 +4,7 @@
 //! without a branch on its past. Decoding allocates nothing, and never panics: a frame that is not all there yet is
 //! [`Decoded::Incomplete`], an ordinary outcome; a frame that is wrong is a [`WireError`], after which the stream can't be
 //! trusted and its connection is closed. Payload is never here: a chunk's header says how many bytes follow it, and the
-//! driver reads them to where the receiver says. Why not a schema language: the hot frame is 72 bytes of fixed layout that
+//! driver reads them to where the receiver says. Why not a schema language: the hot frame is 56 bytes of fixed layout that
 //! a NIC or a debugger has to find by offset too. The layout is in docs/wire-format.md.
 
 mod crc;

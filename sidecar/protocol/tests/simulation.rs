@@ -7,6 +7,8 @@
     reason = "a simulation fails by panicking, and prints how to replay it"
 )]
 
+#[path = "simulation/fan.rs"]
+mod fan;
 #[path = "simulation/knobs.rs"]
 mod knobs;
 #[path = "simulation/network.rs"]
@@ -25,6 +27,7 @@ mod work;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fan::Fan;
 use knobs::Knob;
 use lynx_protocol::CreditBook;
 use lynx_protocol::limits::SILENCE_LIMIT;
@@ -286,5 +289,34 @@ fn an_anchor_waits_behind_bulk_for_little_more_than_the_window_of_the_link() {
                 "{goodput} of {rate}"
             );
         }
+    }
+}
+
+#[test]
+fn an_anchor_does_not_share_the_wire_with_residuals_of_other_senders() {
+    let rate = BitRate::from_megabits_per_second(100);
+    let path = path(rate, Duration::from_micros(500));
+    let time = |bulk_links: u32| {
+        // Their anchors are through by then, and their residuals are not.
+        let start = Duration::from_millis(450) * (bulk_links + 1);
+        let mut urgent = Job::new(100, 20, 50_000);
+        urgent.open_at = start;
+        let bulk = |link| vec![Job::new(link, rate_units(rate), 50_000)];
+        let mut work: Vec<_> = (1..=u64::from(bulk_links)).map(bulk).collect();
+        work.push(vec![urgent]);
+        let mut fan = Fan::new(work, &path);
+        fan.run(start + Duration::from_millis(400));
+        let (_, receiving) = fan.links.last().unwrap();
+        receiving.anchors[&TransferId(100)] - Timestamp::from_origin(start)
+    };
+    let alone = time(0);
+    for links in [1, 3] {
+        // When the anchor comes, each link has a window in flight and up to two granted: some 15 ms in all. By fair shares the
+        // anchor would take two and four times as long.
+        let behind = time(links);
+        assert!(
+            behind <= alone + Duration::from_millis(15) * links,
+            "{behind:?} and {alone:?} alone"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! One direction of a link: two streams that share a wire, as two TCP connections do.
+//! One direction of a wire: streams that share it, as TCP connections do, two for each link.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -41,7 +41,7 @@ struct Stream {
 pub(crate) struct Direction {
     path: Path,
     random: Random,
-    streams: [Stream; 2],
+    streams: Vec<Stream>,
     /// When the wire can take the next packet.
     free_at: Timestamp,
     turn: usize,
@@ -49,11 +49,12 @@ pub(crate) struct Direction {
 }
 
 impl Direction {
-    pub(crate) fn new(path: Path, seed: u64) -> Self {
+    /// A wire for so many links.
+    pub(crate) fn new(path: Path, links: usize, seed: u64) -> Self {
         Self {
             path,
             random: Random::new(seed),
-            streams: Default::default(),
+            streams: (0..2 * links).map(|_| Stream::default()).collect(),
             free_at: Timestamp::ORIGIN,
             turn: 0,
             moved: 0,
@@ -114,7 +115,9 @@ impl Direction {
             .iter()
             .filter_map(|s| s.in_transit.front())
             .map(|&(at, _)| at);
-        let departure = (0..2).any(|s| self.can_send(s)).then_some(self.free_at);
+        let departure = (0..self.streams.len())
+            .any(|s| self.can_send(s))
+            .then_some(self.free_at);
         let next = arrivals.chain(departure).min()?;
         match self.path.stall {
             Some((from, until)) if from <= now.max(next) && now.max(next) < until => Some(until),
@@ -128,8 +131,9 @@ impl Direction {
     }
 
     fn send_packet(&mut self, now: Timestamp) -> bool {
-        let Some(number) = (0..2)
-            .map(|i| (self.turn + i) % 2)
+        let streams = self.streams.len();
+        let Some(number) = (0..streams)
+            .map(|i| (self.turn + i) % streams)
             .find(|&s| self.can_send(s))
         else {
             return false;

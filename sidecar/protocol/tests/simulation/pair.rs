@@ -49,8 +49,8 @@ impl Pair {
             time: Timestamp::ORIGIN,
             sending: Sending::new(epoch, jobs.clone(), Timestamp::ORIGIN),
             receiving: Receiving::new(epoch, config, book, jobs),
-            forward: Direction::new(forward, seed),
-            backward: Direction::new(backward, seed ^ 1),
+            forward: Direction::new(forward, 1, seed),
+            backward: Direction::new(backward, 1, seed ^ 1),
             cut: None,
             cut_done: false,
         }

@@ -26,6 +26,8 @@ struct Progress {
 pub(crate) struct Receiving {
     pub(crate) receiver: Receiver,
     config: ReceiverConfig,
+    /// Number of its first stream on the wire.
+    pub(crate) link: usize,
     jobs: Vec<Job>,
     /// How long the application holds a complete segment.
     pub(crate) hold: Duration,
@@ -54,6 +56,7 @@ impl Receiving {
         Self {
             receiver: Receiver::new(epoch, config, book, Timestamp::ORIGIN).unwrap(),
             config,
+            link: 0,
             jobs,
             hold: Duration::ZERO,
             buffers: BTreeMap::new(),
@@ -97,7 +100,7 @@ impl Receiving {
     ) -> bool {
         let mut busy = false;
         for on in Priority::ALL {
-            if input.read(on.index(), &mut self.inbox[on.index()]) {
+            if input.read(self.link + on.index(), &mut self.inbox[on.index()]) {
                 busy = true;
                 self.receiver.handle_activity(on, now);
                 self.parse(on, now);
@@ -202,11 +205,11 @@ impl Receiving {
                     Some(packet) => packet.encode(outbox).unwrap(),
                 }
             }
-            let taken = outbox.len().min(output.room(on.index()));
+            let taken = outbox.len().min(output.room(self.link + on.index()));
             if taken == 0 {
                 return busy;
             }
-            output.write(on.index(), &outbox[..taken]);
+            output.write(self.link + on.index(), &outbox[..taken]);
             outbox.drain(..taken);
             busy = true;
         }

@@ -15,6 +15,8 @@ use super::work::{Job, LEVELS, describe};
 #[derive(Debug)]
 pub(crate) struct Sending {
     pub(crate) sender: Sender,
+    /// Number of its first stream on the wire.
+    pub(crate) link: usize,
     jobs: Vec<Job>,
     /// Next unit of each job; `None` before it is open.
     next_unit: Vec<Option<u32>>,
@@ -32,6 +34,7 @@ impl Sending {
     pub(crate) fn new(epoch: Epoch, jobs: Vec<Job>, now: Timestamp) -> Self {
         Self {
             sender: Sender::new(epoch, now),
+            link: 0,
             next_unit: vec![None; jobs.len()],
             jobs,
             payloads: BTreeMap::new(),
@@ -104,7 +107,7 @@ impl Sending {
     ) -> bool {
         let mut busy = false;
         for on in Priority::ALL {
-            if input.read(on.index(), &mut self.inbox[on.index()]) {
+            if input.read(self.link + on.index(), &mut self.inbox[on.index()]) {
                 busy = true;
                 self.sender.handle_activity(on, now);
                 self.parse(on, now);
@@ -169,11 +172,11 @@ impl Sending {
                     }
                 }
             }
-            let taken = outbox.len().min(output.room(on.index()));
+            let taken = outbox.len().min(output.room(self.link + on.index()));
             if taken == 0 {
                 return busy;
             }
-            output.write(on.index(), &outbox[..taken]);
+            output.write(self.link + on.index(), &outbox[..taken]);
             outbox.drain(..taken);
             busy = true;
         }
