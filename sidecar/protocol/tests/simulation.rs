@@ -35,7 +35,7 @@ use lynx_protocol::receiver::ReceiverConfig;
 use lynx_protocol::{receiver, sender};
 use lynx_units::{BitRate, Bytes, Epoch, Timestamp, TransferId};
 use network::Path;
-use pair::Pair;
+use pair::{Cut, Pair};
 use work::Job;
 
 /// Longest run: the longest lifetime of a transfer and some more.
@@ -214,6 +214,32 @@ fn a_silent_path_is_noticed_within_two_seconds() {
             );
         }
     }
+}
+
+#[test]
+fn transfers_that_lost_their_link_complete_in_a_new_epoch() {
+    let config = ReceiverConfig {
+        window: [Bytes::from_mib(1); 2],
+    };
+    // Room for one link: the first one's memory has to come back.
+    let book = CreditBook::new(Bytes::from_mib(2));
+    let jobs = vec![Job::new(1, 8, 60_000), Job::new(2, 8, 60_000)];
+    let rate = BitRate::from_megabits_per_second(200);
+    let run = |epoch, cut| {
+        let paths = [(); 2].map(|()| path(rate, Duration::from_millis(1)));
+        let mut pair = Pair::with_book(jobs.clone(), paths, (config, &book), epoch, 1);
+        pair.cut = cut;
+        pair.run(END);
+        pair.sending.ended.into_values().map(|(event, _)| event)
+    };
+    let cut = Cut {
+        at: Duration::from_millis(20),
+    };
+    for event in run(Epoch(1), Some(cut)) {
+        assert!(matches!(event, sender::Event::Failed(_, reason) if reason.code().is_retryable()));
+    }
+    let mut again = run(Epoch(2), None);
+    assert!(again.all(|event| matches!(event, sender::Event::Complete(_))));
 }
 
 /// A path of this rate with this delay each way.
