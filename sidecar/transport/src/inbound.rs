@@ -4,10 +4,10 @@ use std::io::{self, IoSliceMut};
 
 use lynx_protocol::wire::{CHUNK_FRAME_LEN, ChunkHeader, Decoded, Frame, WireError, decode};
 use lynx_units::{Bytes, Priority};
-use tokio::net::TcpStream;
 
 use crate::Clock;
 use crate::side::Side;
+use crate::wire::Wire;
 
 /// How much of an unwanted payload is read at once.
 const SCRATCH: usize = 64 << 10;
@@ -75,11 +75,11 @@ impl Inbound {
     /// empty.
     pub(crate) fn read(
         &mut self,
-        stream: &TcpStream,
+        wire: &impl Wire,
         side: &mut impl Side,
         clock: Clock,
     ) -> Result<bool, ReadError> {
-        let read = match self.read_once(stream, side) {
+        let read = match self.read_once(wire, side) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             read => read?,
@@ -95,23 +95,22 @@ impl Inbound {
         Ok(true)
     }
 
-    fn read_once(&mut self, stream: &TcpStream, side: &mut impl Side) -> io::Result<usize> {
+    fn read_once(&mut self, wire: &impl Wire, side: &mut impl Side) -> io::Result<usize> {
         let (filled, wanted) = (self.filled, self.wanted);
         let ahead = self.staging.get_mut(filled..wanted).unwrap_or_default();
+        let ahead = IoSliceMut::new(ahead);
         let Some(chunk) = &self.chunk else {
-            return stream.try_read(ahead);
+            return wire.read(&mut [ahead]);
         };
-        let rest = chunk.rest();
         let slot = chunk.placed.then(|| side.slot(&chunk.header)).flatten();
         let slot = slot.and_then(|slot| slot.get_mut(chunk.got as usize..));
         match slot {
-            Some(slot) => {
-                stream.try_read_vectored(&mut [IoSliceMut::new(slot), IoSliceMut::new(ahead)])
-            }
+            Some(slot) => wire.read(&mut [IoSliceMut::new(slot), ahead]),
             // Unwanted, or no longer wanted.
             None => {
-                let rest = rest.min(SCRATCH);
-                stream.try_read(self.scratch.get_mut(..rest).unwrap_or_default())
+                let rest = chunk.rest().min(SCRATCH);
+                let scratch = self.scratch.get_mut(..rest).unwrap_or_default();
+                wire.read(&mut [IoSliceMut::new(scratch)])
             }
         }
     }

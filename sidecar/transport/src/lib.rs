@@ -33,6 +33,7 @@ mod receiving;
 mod sending;
 mod side;
 mod socket;
+mod wire;
 
 /// Shared memory of a payload: made from a `Vec<u8>`, or with `from_owner` from any memory that has an owner.
 pub use bytes::Bytes as SharedBytes;

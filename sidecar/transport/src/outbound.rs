@@ -4,10 +4,10 @@ use std::io::{self, IoSlice};
 
 use lynx_protocol::wire::{CHUNK_FRAME_LEN, ChunkHeader};
 use lynx_units::{Bytes, Priority};
-use tokio::net::TcpStream;
 
 use crate::Clock;
 use crate::side::{Outgoing, Side};
+use crate::wire::Wire;
 
 /// Control frames are gathered into one write up to this many bytes.
 const GATHER: usize = 16 << 10;
@@ -66,7 +66,7 @@ impl Outbound {
     /// Makes one write, of what is left from the last one or of what the protocol wants next.
     pub(crate) fn write(
         &mut self,
-        stream: &TcpStream,
+        wire: &impl Wire,
         side: &mut impl Side,
         clock: Clock,
     ) -> io::Result<Wrote> {
@@ -76,7 +76,7 @@ impl Outbound {
         if !self.is_pending() {
             return Ok(Wrote::Idle);
         }
-        match stream.try_write_vectored(&self.slices()) {
+        match wire.write(&self.slices()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Wrote::Full),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Wrote::Some),
             written => self.advance(written?, side),

@@ -12,7 +12,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::pipe::{Delivery, PACKET, Packet, Pipe};
+use super::pipe::{Delivery, LONGEST, Packet, Pipe};
 use super::timer::Timer;
 use crate::Clock;
 
@@ -76,18 +76,20 @@ async fn read(
     clock: Clock,
 ) -> io::Result<()> {
     let window = Arc::new(Semaphore::new(WINDOW));
-    let mut buffer = vec![0; PACKET as usize];
+    let mut buffer = vec![0; LONGEST as usize];
     loop {
         // Waiting for bytes comes first: an idle connection must not hold room of the shared queue.
         from.readable().await?;
-        let mut room_in_window = acquire(&window).await?;
-        let mut room_in_queue = acquire(&pipe.room).await?;
-        let read = match from.try_read(&mut buffer) {
+        let packet = pipe.packet();
+        let mut room_in_window = acquire(&window, packet).await?;
+        let mut room_in_queue = acquire(&pipe.room, packet).await?;
+        let packet = packet as usize;
+        let read = match from.try_read(buffer.get_mut(..packet).unwrap_or_default()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             read => read?,
         };
-        drop(room_in_window.split(PACKET as usize - read));
-        drop(room_in_queue.split(PACKET as usize - read));
+        drop(room_in_window.split(packet - read));
+        drop(room_in_queue.split(packet - read));
         let packet = Packet {
             bytes: buffer.get(..read).unwrap_or_default().to_vec(),
             arrival: clock.now(),
@@ -101,9 +103,12 @@ async fn read(
     }
 }
 
-async fn acquire(room: &Arc<Semaphore>) -> io::Result<tokio::sync::OwnedSemaphorePermit> {
+async fn acquire(
+    room: &Arc<Semaphore>,
+    bytes: u32,
+) -> io::Result<tokio::sync::OwnedSemaphorePermit> {
     Arc::clone(room)
-        .acquire_many_owned(PACKET)
+        .acquire_many_owned(bytes)
         .await
         .map_err(io::Error::other)
 }

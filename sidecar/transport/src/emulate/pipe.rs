@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lynx_units::{BitRate, Bytes, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -11,8 +12,13 @@ use super::timer::Timer;
 use super::token::TokenClock;
 use crate::Clock;
 
-/// A packet is at most this long, so that the streams of two connections interleave finely.
-pub(super) const PACKET: u32 = 4 << 10;
+/// A packet takes the link about this long, so that the streams of two connections interleave finely, and a fast link
+/// isn't spent on system calls.
+const PACKET_TIME: Duration = Duration::from_micros(125);
+
+/// Bounds of a packet: some Ethernet frames, and a quarter of the largest segment that the kernel handles at once.
+const SHORTEST: u32 = 4 << 10;
+pub(super) const LONGEST: u32 = 16 << 10;
 
 /// What a link can be told while it runs.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +53,17 @@ pub(super) struct Pipe {
     /// Room of the queue, in bytes. Waiters are served in order, so busy connections take turns packet by packet.
     pub(super) room: Arc<Semaphore>,
     pub(super) entrance: mpsc::UnboundedSender<Packet>,
+    knobs: watch::Receiver<Knobs>,
+}
+
+impl Pipe {
+    /// How long a packet may be at the present rate, in bytes.
+    pub(super) fn packet(&self) -> u32 {
+        let bytes = self.knobs.borrow().rate.bytes_in(PACKET_TIME).get();
+        u32::try_from(bytes)
+            .unwrap_or(LONGEST)
+            .clamp(SHORTEST, LONGEST)
+    }
 }
 
 /// The link behind the queue. Runs until every entrance is dropped.
@@ -67,10 +84,11 @@ pub(super) fn pipe(
 ) -> io::Result<(Pipe, Pacer)> {
     let (entrance, queue) = mpsc::unbounded_channel();
     let bytes = usize::try_from(options.queue.get()).unwrap_or(usize::MAX);
-    let room = bytes.clamp(PACKET as usize, Semaphore::MAX_PERMITS);
+    let room = bytes.clamp(LONGEST as usize, Semaphore::MAX_PERMITS);
     let pipe = Pipe {
         room: Arc::new(Semaphore::new(room)),
         entrance,
+        knobs: knobs.subscribe(),
     };
     let pacer = Pacer {
         queue,

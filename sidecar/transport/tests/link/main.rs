@@ -22,7 +22,10 @@ use lynx_transport::{
     Clock, DialError, Dialler, LinkConfig, ListenError, Listener, PeerInfo, ReceiverEvent,
     SegmentPayload, SharedBytes,
 };
-use lynx_units::{BitRate, Bytes, SegmentIndex, TransferId, UnitIndex};
+use lynx_units::{BitRate, Bytes, Priority, SegmentIndex, TransferId, UnitIndex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
 use pair::{Pair, Shape, config, payload, soon};
 
 const FAST: BitRate = BitRate::from_megabits_per_second(1000);
@@ -195,6 +198,56 @@ async fn a_corrupt_byte_is_named_and_its_segment_is_not_delivered() {
     assert_eq!(reason.code(), Code::Corrupt, "{reason}");
     assert_eq!(pair.sent_failure(transfer).await.code(), Code::Corrupt);
     assert_eq!(pair.receiver.stats().protocol.corrupt, 1);
+}
+
+#[tokio::test]
+async fn a_corrupt_header_ends_the_link_on_both_sides_and_says_so() {
+    let mut pair = Pair::new(FAST).await;
+    pair.open(TransferId(1), &usual(), Duration::from_secs(20))
+        .await;
+    // The next byte from the sender is a frame's first: a chunk's, or a heartbeat's.
+    pair.relay.corrupt(Direction::FromTarget, Bytes::ZERO);
+    pair.publish_all(TransferId(1), &usual());
+    let reason = pair.received_failure(TransferId(1)).await;
+    assert_eq!(reason.code(), Code::Protocol, "{reason}");
+    assert!(reason.code().is_retryable());
+    let broken = soon(pair.received.next()).await;
+    assert!(
+        matches!(broken, Some(ReceiverEvent::Broken(_))),
+        "{broken:?}"
+    );
+    assert!(soon(pair.received.next()).await.is_none());
+    pair.sent_failure(TransferId(1)).await;
+}
+
+#[tokio::test]
+async fn strangers_and_halves_of_links_do_a_listener_no_harm() {
+    let clock = Clock::start();
+    let mut listener = Listener::bind(pair::LOOPBACK, config(clock, "prefill")).unwrap();
+    let address = listener.address();
+    let mut stranger = TcpStream::connect(address).await.unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let _half = mute::connect(address, Priority::Anchor).await;
+    let _silent = TcpStream::connect(address).await.unwrap();
+    // Two that dial at once get a link each.
+    let mut first = Dialler::new(address, config(clock, "one"));
+    let mut second = Dialler::new(address, config(clock, "two"));
+    let patience = Duration::from_secs(10);
+    let accept_two = async { [listener.accept().await, listener.accept().await] };
+    let (accepted, one, two) = tokio::join!(
+        accept_two,
+        first.connect(patience),
+        second.connect(patience)
+    );
+    assert_eq!(one.unwrap().peer().name(), "prefill");
+    assert_eq!(two.unwrap().peer().name(), "prefill");
+    let mut names = accepted.map(|link| link.peer().name().to_owned());
+    names.sort();
+    assert_eq!(names, ["one", "two"]);
+    // The stranger was hung up on.
+    let mut rest = Vec::new();
+    soon(stranger.read_to_end(&mut rest)).await.ok();
+    assert!(rest.is_empty());
 }
 
 #[tokio::test]

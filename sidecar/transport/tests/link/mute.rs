@@ -28,7 +28,8 @@ pub(crate) async fn peer(address: SocketAddr, transfer: TransferId) {
     }
 }
 
-async fn connect(address: SocketAddr, priority: Priority) -> TcpStream {
+/// Opens one of the two connections of a link, and says Hello.
+pub(crate) async fn connect(address: SocketAddr, priority: Priority) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(64 << 10).unwrap();
     let mut stream = socket.connect(address).await.unwrap();
