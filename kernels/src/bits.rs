@@ -26,15 +26,15 @@ impl<'a> BitWriter<'a> {
     /// Where the words are full.
     #[inline(always)]
     pub(crate) fn put(&mut self, bits: u64, count: u32) {
-        self.partial |= bits << self.used;
-        self.used += count;
-        if self.used >= 64 {
-            self.words[self.full] = self.partial;
-            self.full += 1;
-            self.used -= 64;
-            // What didn't fit: nothing where the word was filled exactly.
-            self.partial = (bits >> 1) >> (count - self.used - 1);
-        }
+        // Without a branch, which would be taken at random: the word is stored whether it is full or not.
+        let joined = self.partial | (bits << self.used);
+        // What doesn't fit: nothing where the word is filled exactly.
+        let beyond = (bits >> 1) >> (63 - self.used);
+        let used = self.used + count;
+        self.words[self.full] = joined;
+        self.full += (used / 64) as usize;
+        self.partial = if used >= 64 { beyond } else { joined };
+        self.used = used % 64;
     }
 
     /// Puts the unfinished word down; returns how many bytes there are, the last one padded with zeros.

@@ -70,6 +70,11 @@ impl Size {
         self.lanes.div_ceil(8)
     }
 
+    /// Whether the last run of a row is written with all its eight bytes too.
+    pub(crate) const fn has_whole_runs(self) -> bool {
+        self.word_bytes() == self.runs() * 8
+    }
+
     /// 64-lane words that all planes take in memory.
     pub(crate) const fn words(self) -> usize {
         self.groups * self.runs() * 8

@@ -57,28 +57,24 @@ pub(crate) fn encode_tail(tile: &Matrix<'_>, a: &mut BitWriter<'_>, b: &mut BitW
             continue;
         }
         let cells = params.cells();
-        let coded = |bits: u16| {
+        let coded = |&bits: &u16| {
             let rest = cells.rest(cells.code(bf16::value(bits)));
             let index = bf16::ordinal(bits) - rest.first;
             let long = index >= rest.short();
             let sum = index.wrapping_add(rest.short());
-            (
-                rest.bits(),
-                if long { sum >> 1 } else { index },
-                long.then_some(sum & 1),
-            )
+            let value = if long { sum >> 1 } else { index };
+            (rest.bits(), value, long.then_some(sum & 1))
         };
+        let coded: Vec<_> = row.iter().map(coded).collect();
         for plane in 0..15 {
-            for (width, value, _) in row.iter().map(|&bits| coded(bits)) {
-                if width > plane {
+            for (width, value, _) in &coded {
+                if *width > plane {
                     a.put(u64::from(value >> plane & 1), 1);
                 }
             }
         }
-        for (_, _, extra) in row.iter().map(|&bits| coded(bits)) {
-            if let Some(extra) = extra {
-                b.put(u64::from(extra), 1);
-            }
+        for extra in coded.iter().filter_map(|(_, _, extra)| *extra) {
+            b.put(u64::from(extra), 1);
         }
     }
 }

@@ -134,6 +134,16 @@ impl Lanes {
         }
     }
 
+    /// Zeros in all lanes but these.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,gfni,bmi2,popcnt")]
+    pub(super) fn only(self, lanes: u64) -> Self {
+        Self {
+            low: _mm512_maskz_mov_epi16(lanes as u32, self.low),
+            high: _mm512_maskz_mov_epi16((lanes >> 32) as u32, self.high),
+        }
+    }
+
     /// The lanes in which `self & bit` isn't zero.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,gfni,bmi2,popcnt")]
@@ -142,6 +152,30 @@ impl Lanes {
             _mm512_test_epi16_mask(self.low, bit),
             _mm512_test_epi16_mask(self.high, bit),
         )
+    }
+
+    /// The sixteen planes, most significant first.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,gfni,bmi2,popcnt")]
+    pub(super) fn store_planes(self, words: &mut [[u64; 8]; 2]) {
+        let low = _mm512_permutex2var_epi8(self.low, bytes(&REVERSED_EVEN), self.high);
+        let odd = _mm512_add_epi8(bytes(&REVERSED_EVEN), _mm512_set1_epi8(1));
+        let high = _mm512_permutex2var_epi8(self.low, odd, self.high);
+        store_words(planes(high), &mut words[0]);
+        store_words(planes(low), &mut words[1]);
+    }
+
+    /// The inverse of [`Lanes::store_planes`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,gfni,bmi2,popcnt")]
+    pub(super) fn load_planes(words: &[[u64; 8]; 2]) -> Self {
+        let (high, low) = (load_planes(&words[0]), load_planes(&words[1]));
+        let first = bytes(&INTERLEAVED);
+        let second = _mm512_add_epi8(first, _mm512_set1_epi8(32));
+        Self {
+            low: _mm512_permutex2var_epi8(low, first, high),
+            high: _mm512_permutex2var_epi8(low, second, high),
+        }
     }
 
     /// The lanes that are at least those of `other`, unsigned.
@@ -242,14 +276,28 @@ pub(super) fn store_planes(codes: &Quarters<__m512i>, count: usize, words: &mut 
     let [a, b, c, d] = codes.0;
     let half = |even, odd| _mm512_mask_blend_epi16(0xaaaa_aaaa, even, _mm512_slli_epi32::<16>(odd));
     let codes = _mm512_permutex2var_epi8(half(a, b), bytes(&REVERSED_EVEN), half(c, d));
-    // The matrix is eight lanes; bit `7 - plane` of each is collected in byte `plane`.
-    let planes =
-        _mm512_gf2p8affine_epi64_epi8::<0>(_mm512_set1_epi64(0x0102_0408_1020_4080), codes);
-    let planes = _mm512_permutexvar_epi8(bytes(&TRANSPOSED), planes);
     let present = first_lanes(count).cast_signed();
-    let planes = _mm512_and_si512(planes, _mm512_set1_epi64(present));
+    store_words(
+        _mm512_and_si512(planes(codes), _mm512_set1_epi64(present)),
+        words,
+    );
+}
+
+/// The planes of 64 bytes, of which each eight come backwards.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,gfni,bmi2,popcnt")]
+fn planes(reversed: __m512i) -> __m512i {
+    // The matrix is eight lanes; bit `7 - plane` of each is collected in byte `plane`.
+    let select = _mm512_set1_epi64(0x0102_0408_1020_4080);
+    let planes = _mm512_gf2p8affine_epi64_epi8::<0>(select, reversed);
+    _mm512_permutexvar_epi8(bytes(&TRANSPOSED), planes)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,gfni,bmi2,popcnt")]
+fn store_words(words: __m512i, out: &mut [u64; 8]) {
     // SAFETY: eight words are 64 bytes.
-    unsafe { _mm512_storeu_epi64(words.as_mut_ptr().cast(), planes) };
+    unsafe { _mm512_storeu_epi64(out.as_mut_ptr().cast(), words) };
 }
 
 /// The 64 codes of eight planes.
@@ -271,6 +319,16 @@ const TRANSPOSED: [u8; 64] = {
     let mut i = 0;
     while i < 64 {
         bytes[i] = (i % 8 * 8 + i / 8) as u8;
+        i += 1;
+    }
+    bytes
+};
+/// The bytes of one vector in the even places, those of a second in the odd ones.
+const INTERLEAVED: [u8; 64] = {
+    let mut bytes = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        bytes[i] = (i / 2 + i % 2 * 64) as u8;
         i += 1;
     }
     bytes

@@ -37,9 +37,10 @@ pub(super) fn pack(
             for (plane, groups) in planes(range, size) {
                 let (out, after) = rest.split_at_mut(groups.len() * size.word_bytes());
                 rest = after;
-                let words = &words[groups.start * size.runs() * 8 + plane..];
-                if size.runs() == 1 {
-                    put(words.iter().step_by(8).copied(), size.lanes, out);
+                let words = words.as_chunks::<8>().0[groups.start * size.runs()..].iter();
+                let words = words.map(|planes| planes[plane % 8]);
+                if size.runs() == 1 || size.has_whole_runs() {
+                    put(words, size.lanes, out);
                 } else {
                     put_runs(words, size, out);
                 }
@@ -72,9 +73,9 @@ pub(super) fn unpack(
             for (plane, groups) in planes(range, size) {
                 let (bytes, after) = rest.split_at(groups.len() * size.word_bytes());
                 rest = after;
-                let words = &mut words[groups.start * size.runs() * 8 + plane..];
-                if size.runs() == 1 {
-                    let mut words = words.iter_mut().step_by(8);
+                let words = words.as_chunks_mut::<8>().0[groups.start * size.runs()..].iter_mut();
+                let mut words = words.map(|planes| &mut planes[plane % 8]);
+                if size.runs() == 1 || size.has_whole_runs() {
                     take(bytes, size.lanes, |bits| {
                         if let Some(word) = words.next() {
                             *word = bits;
@@ -99,7 +100,7 @@ fn planes(range: Range<usize>, size: Size) -> impl Iterator<Item = (usize, Range
     })
 }
 
-/// Writes words of up to 64 lanes.
+/// Writes words of up to 64 lanes, or of whole runs.
 fn put(words: impl Iterator<Item = u64>, lanes: usize, out: &mut [u8]) {
     if lanes > 56 {
         for (out, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -113,7 +114,7 @@ fn put(words: impl Iterator<Item = u64>, lanes: usize, out: &mut [u8]) {
     }
 }
 
-/// Reads words of up to 64 lanes.
+/// Reads words of up to 64 lanes, or of whole runs.
 fn take(bytes: &[u8], lanes: usize, mut each: impl FnMut(u64)) {
     if lanes > 56 {
         for word in bytes.as_chunks::<8>().0 {
@@ -128,31 +129,25 @@ fn take(bytes: &[u8], lanes: usize, mut each: impl FnMut(u64)) {
     }
 }
 
-/// Writes a plane's words of more than 64 lanes; `words` starts with the plane's first.
-fn put_runs(words: &[u64], size: Size, out: &mut [u8]) {
-    let groups = words
-        .chunks(size.runs() * 8)
-        .zip(out.chunks_exact_mut(size.word_bytes()));
-    for (words, out) in groups {
-        let runs = words.iter().step_by(8);
-        for (word, out) in runs.zip(out.chunks_mut(8)) {
-            out.copy_from_slice(&word.to_le_bytes()[..out.len()]);
-        }
+/// Writes a plane's words of more than 64 lanes, of which the last isn't whole.
+fn put_runs(words: impl Iterator<Item = u64>, size: Size, out: &mut [u8]) {
+    let parts = out
+        .chunks_exact_mut(size.word_bytes())
+        .flat_map(|out| out.chunks_mut(8));
+    for (out, word) in parts.zip(words) {
+        out.copy_from_slice(&word.to_le_bytes()[..out.len()]);
     }
 }
 
 /// The inverse of [`put_runs`].
-fn take_runs(bytes: &[u8], size: Size, words: &mut [u64]) {
-    let groups = words
-        .chunks_mut(size.runs() * 8)
-        .zip(bytes.chunks_exact(size.word_bytes()));
-    for (words, bytes) in groups {
-        let runs = words.iter_mut().step_by(8);
-        for (word, bytes) in runs.zip(bytes.chunks(8)) {
-            let mut padded = [0; 8];
-            padded[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_le_bytes(padded);
-        }
+fn take_runs<'a>(bytes: &[u8], size: Size, words: impl Iterator<Item = &'a mut u64>) {
+    let parts = bytes
+        .chunks_exact(size.word_bytes())
+        .flat_map(|bytes| bytes.chunks(8));
+    for (bytes, word) in parts.zip(words) {
+        let mut padded = [0; 8];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(padded);
     }
 }
 
