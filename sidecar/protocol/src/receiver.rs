@@ -29,7 +29,7 @@ pub use event::{Discard, Event, Placement, ReceiverConfig, ReceiverStats};
 ///
 /// Its methods are of the same four kinds as [`Sender`](crate::Sender)'s, polled in the same order. Chunks take a path of
 /// their own, so that payload is read straight to where it belongs:
-/// 1. the driver decodes a [`Frame::Chunk`](crate::wire::Frame::Chunk) and asks
+/// 1. the driver decodes a [`Frame::Chunk`] and asks
 ///    [`handle_chunk_header`](Self::handle_chunk_header);
 /// 2. on a [`Placement`] it reads `extent.len` bytes into the segment's buffer at `extent.offset`, allocating the buffer
 ///    (`segment_len` bytes) where the placement is the segment's first; on a [`Discard`] it reads as many bytes and drops

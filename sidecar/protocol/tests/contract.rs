@@ -353,6 +353,25 @@ fn a_late_chunk_of_an_ended_transfer_goes_nowhere_and_holds_no_memory() {
 }
 
 #[test]
+fn memory_of_transfers_that_ended_half_way_is_granted_again() {
+    let mut receiver = Receiver::new(EPOCH, config(), &book(), at(0)).unwrap();
+    for transfer in (0..30).map(TransferId) {
+        offer(&mut receiver, transfer);
+        receiver.accept(transfer, plan(), at(1)).unwrap();
+        for on in Priority::ALL {
+            let segment = u16::try_from(on.index()).unwrap();
+            let mut header = chunk(segment, 0, 50_000);
+            header.extent.transfer = transfer;
+            say(&mut receiver, at(1));
+            receiver.handle_chunk_header(on, &header, at(1)).unwrap();
+            receiver.handle_chunk_done(on, &header, true, at(1));
+        }
+        receiver.cancel(transfer, "the client went away", at(1));
+    }
+    assert_eq!(receiver.stats().received, [Bytes::new(1_500_000); 2]);
+}
+
+#[test]
 fn duplicates_are_tolerated_and_overlaps_end_the_transfer() {
     let mut receiver = receiver(&book());
     let first = chunk(0, 0, 20_000);

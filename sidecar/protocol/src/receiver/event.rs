@@ -10,7 +10,7 @@ use crate::{Extent, Reason};
 /// How much a receiver takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverConfig {
-    /// Most bytes granted and not yet released, by [`Priority::index`]. Each at least
+    /// Most bytes granted and not yet released, by [`Priority::index`](lynx_units::Priority::index). Each at least
     /// [`ReceiverConfig::MIN_WINDOW`], and at least as long as the longest segment of its priority in any plan.
     pub window: [Bytes; 2],
 }
@@ -60,7 +60,8 @@ pub enum Discard {
 /// What the application should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The peer offers a transfer: answer with [`Receiver::accept`] or [`Receiver::reject`].
+    /// The peer offers a transfer: answer with
+    /// [`Receiver::accept`](crate::Receiver::accept) or [`Receiver::reject`](crate::Receiver::reject).
     Offered {
         /// The transfer.
         transfer: TransferId,
@@ -102,9 +103,9 @@ pub enum Event {
 /// What a receiver counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverStats {
-    /// Bytes of payload received, by [`Priority::index`], discarded ones too.
+    /// Bytes of payload received, by [`Priority::index`](lynx_units::Priority::index), discarded ones too.
     pub received: [Bytes; 2],
-    /// Chunks received, by [`Priority::index`], discarded ones too.
+    /// Chunks received, by [`Priority::index`](lynx_units::Priority::index), discarded ones too.
     pub chunks: [u64; 2],
     /// Bytes of payload discarded for any reason.
     pub discarded: Bytes,

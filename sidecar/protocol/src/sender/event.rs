@@ -59,11 +59,11 @@ pub enum Event {
 /// What a sender counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderStats {
-    /// Bytes of payload handed out to be written, by [`Priority::index`].
+    /// Bytes of payload handed out to be written, by [`Priority::index`](lynx_units::Priority::index).
     pub sent: [Bytes; 2],
-    /// Bytes of payload that the receiver has acknowledged, by [`Priority::index`].
+    /// Bytes of payload that the receiver has acknowledged, by [`Priority::index`](lynx_units::Priority::index).
     pub acknowledged: [Bytes; 2],
-    /// Chunks handed out, by [`Priority::index`].
+    /// Chunks handed out, by [`Priority::index`](lynx_units::Priority::index).
     pub chunks: [u64; 2],
     /// Frames of an older epoch, dropped.
     pub stale_frames: u64,
