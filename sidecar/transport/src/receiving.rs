@@ -1,7 +1,6 @@
 //! The side that receives: the protocol's receiver and the buffers that it only names.
 
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use lynx_protocol::receiver::{AcceptError, Event, ReceiverStats};
@@ -11,6 +10,7 @@ use lynx_units::{Bytes, Epoch, Priority, SegmentIndex, Timestamp, TransferId, Un
 use tokio::sync::{mpsc, watch};
 
 use crate::link::LinkStats;
+use crate::segment::SegmentBytes;
 use crate::sending::LinkOver;
 use crate::side::{Outgoing, Side};
 
@@ -54,57 +54,6 @@ pub enum ReceiverEvent {
     Cancelled(TransferId, Reason),
     /// The link is over, and every transfer on it: each has had its own event before this one.
     Broken(Reason),
-}
-
-/// The bytes of a complete segment, read from the socket to where they are. They count against the link's receive window
-/// until they are dropped: an application that keeps them slows its peer down and bounds its own memory.
-#[derive(Debug, Default)]
-pub struct SegmentBytes {
-    bytes: Vec<u8>,
-    owed: Option<Owed>,
-}
-
-/// Who gets the window's bytes back.
-#[derive(Debug)]
-struct Owed {
-    priority: Priority,
-    /// Weak, so that bytes that outlive the handles don't keep the link up.
-    commands: mpsc::WeakUnboundedSender<Command>,
-}
-
-impl SegmentBytes {
-    /// Takes the memory out. It no longer counts against the window: bounding it is now the caller's affair.
-    pub fn into_vec(mut self) -> Vec<u8> {
-        self.pay_back();
-        std::mem::take(&mut self.bytes)
-    }
-
-    fn pay_back(&mut self) {
-        let Some(owed) = self.owed.take() else {
-            return;
-        };
-        if let Some(commands) = owed.commands.upgrade() {
-            // A link that is over needs no window.
-            drop(commands.send(Command::Release(
-                owed.priority,
-                Bytes::of_slice(&self.bytes),
-            )));
-        }
-    }
-}
-
-impl Deref for SegmentBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for SegmentBytes {
-    fn drop(&mut self) {
-        self.pay_back();
-    }
 }
 
 /// Commands to the receiving side of a link. Clones command the same link; when the last is dropped, the link shuts down.
@@ -252,14 +201,13 @@ impl Receiving {
         let Some(buffers) = self.transfers.get_mut(&transfer) else {
             return SegmentBytes::default();
         };
-        let owed = buffers.plan.priority(segment).map(|priority| Owed {
-            priority,
-            commands: self.commands.clone(),
-        });
-        let bytes = buffers.segments.remove(&(unit, segment));
-        SegmentBytes {
-            bytes: bytes.unwrap_or_default(),
-            owed,
+        let bytes = buffers
+            .segments
+            .remove(&(unit, segment))
+            .unwrap_or_default();
+        match buffers.plan.priority(segment) {
+            Some(priority) => SegmentBytes::new(bytes, priority, self.commands.clone()),
+            None => SegmentBytes::default(),
         }
     }
 

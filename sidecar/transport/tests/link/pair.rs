@@ -16,6 +16,10 @@ use lynx_units::{BitRate, Bytes, SegmentIndex, Timestamp, TransferId, UnitIndex}
 
 pub(crate) const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+pub(crate) const FAST: BitRate = BitRate::from_megabits_per_second(1000);
+pub(crate) const KIB: u32 = 1 << 10;
+pub(crate) const MIB: u32 = 1 << 20;
+
 /// Fails where something that must happen doesn't. Generous: the machine may be busy.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future)
@@ -48,6 +52,26 @@ impl Shape {
             deadline,
         }
     }
+}
+
+/// A head, an anchor step, two residual steps of which one is empty, and a tail.
+pub(crate) fn usual() -> Shape {
+    Shape {
+        units: 6,
+        segments: vec![
+            (0, 3 * KIB),
+            (0, 200 * KIB),
+            (1, 100 * KIB),
+            (2, 0),
+            (3, 333_333),
+        ],
+    }
+}
+
+/// Whether the event is the completion of this segment, in any unit.
+pub(crate) fn is_segment(event: &ReceiverEvent, of: TransferId, index: u16) -> bool {
+    matches!(event, ReceiverEvent::SegmentComplete { transfer, segment, .. }
+        if *transfer == of && *segment == SegmentIndex(index))
 }
 
 /// Bytes that are different for each segment, and a checksum that says which it is.
