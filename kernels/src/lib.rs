@@ -22,6 +22,7 @@ mod checksum;
 mod codec;
 mod cuts;
 mod group;
+mod hex;
 mod plan;
 mod profile;
 mod rows;
@@ -29,6 +30,7 @@ mod scalar;
 mod shape;
 #[cfg(test)]
 mod testing;
+pub mod vectors;
 
 pub use blocks::Blocks;
 pub use checksum::{Checksum, checksum};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Profile, ProfileError};
+use crate::hex::{from_hex, to_hex};
 use crate::{Cuts, KvShape};
 
 /// What a file says it is.
@@ -34,7 +35,7 @@ impl Profile {
     /// # Errors
     /// Never in practice: the form has nothing that JSON can't hold.
     pub fn to_json(&self) -> Result<String, ProfileError> {
-        let lists: Vec<String> = self.lists().map(|list| hex(&list)).collect();
+        let lists: Vec<String> = self.lists().map(|list| to_hex(&list)).collect();
         let anchor = |cuts: &Cuts| Anchor {
             k: cuts.k().to_string(),
             v: cuts.v(),
@@ -89,29 +90,6 @@ impl Profile {
             }
         }
         Self::from_lists(&file.name, shape, anchors, &lists)
-    }
-}
-
-fn hex(list: &[u8]) -> String {
-    list.iter()
-        .map(|channel| format!("{channel:02x}"))
-        .collect()
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let bytes = pairs
-        .iter()
-        .map(|&[high, low]| Some(digit(high)? * 16 + digit(low)?));
-    if rest.is_empty() {
-        bytes.collect()
-    } else {
-        None
     }
 }
 

@@ -15,7 +15,7 @@ impl LayerOrder {
 
     /// The order in which each head's list names the channels: a channel's n-th mention is its n-th plane.
     /// On failure, the first head whose list doesn't name each of the `channels` exactly eight times.
-    pub(super) fn from_lists(channels: usize, lists: &[Vec<u8>]) -> Result<Self, usize> {
+    pub(crate) fn from_lists(channels: usize, lists: &[Vec<u8>]) -> Result<Self, usize> {
         let heads = lists.iter().enumerate();
         let heads = heads.map(|(head, list)| words(channels, list).ok_or(head));
         Ok(Self {
@@ -24,7 +24,7 @@ impl LayerOrder {
     }
 
     /// The lists that [`Self::from_lists`] takes.
-    pub(super) fn lists(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+    pub(crate) fn lists(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
         self.heads.iter().map(|words| {
             let channels = words.iter().map(|word| u8::try_from(word / 8));
             channels

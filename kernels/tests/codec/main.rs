@@ -11,3 +11,5 @@ mod common;
 mod hostile;
 #[cfg(test)]
 mod round_trip;
+#[cfg(test)]
+mod vectors;
