@@ -11,7 +11,8 @@ use crate::{Extent, Reason};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverConfig {
     /// Most bytes granted and not yet released, by [`Priority::index`](lynx_units::Priority::index). Each at least
-    /// [`ReceiverConfig::MIN_WINDOW`], and at least as long as the longest segment of its priority in any plan.
+    /// [`ReceiverConfig::MIN_WINDOW`], and at least as long as the longest segment of its priority in any plan. An
+    /// application that holds complete segments until a level is complete needs a window as large as that level.
     pub window: [Bytes; 2],
 }
 

@@ -7,21 +7,13 @@
     reason = "a simulation fails by panicking, and prints how to replay it"
 )]
 
-#[path = "simulation/fan.rs"]
 mod fan;
-#[path = "simulation/knobs.rs"]
 mod knobs;
-#[path = "simulation/network.rs"]
 mod network;
-#[path = "simulation/pair.rs"]
 mod pair;
-#[path = "simulation/random.rs"]
 mod random;
-#[path = "simulation/receiving.rs"]
 mod receiving;
-#[path = "simulation/sending.rs"]
 mod sending;
-#[path = "simulation/work.rs"]
 mod work;
 
 use std::collections::BTreeMap;
