@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct LinkRow {
     /// What the link is like and how much was sent.
     pub test: String,
-    /// The link's rate in bits per second.
+    /// The link's rate in bits per second; zero where it has no limit.
     pub rate_bps: u64,
     /// The anchor on an idle link.
     pub anchor_alone_ms: f64,
@@ -46,7 +46,8 @@ pub struct LinkRow {
 
 /// How much is sent over which link.
 struct Case {
-    link: LinkOptions,
+    /// `None` for the loopback as it is: what the two ends cost.
+    link: Option<LinkOptions>,
     anchor: Bytes,
     bulk: Bytes,
     runs: usize,
@@ -74,12 +75,23 @@ fn cases(quick: bool) -> Vec<Case> {
         runs,
     };
     if quick {
-        return vec![case(gigabit, 2048, 48, 1)];
+        return vec![case(Some(gigabit), 2048, 48, 1)];
     }
     vec![
-        case(gigabit, 8192, 192, 3),
-        case(gigabit.with_delay(Duration::from_millis(1)), 8192, 192, 3),
-        case(hundred.with_delay(Duration::from_millis(5)), 1024, 24, 3),
+        case(Some(gigabit), 8192, 192, 3),
+        case(
+            Some(gigabit.with_delay(Duration::from_millis(1))),
+            8192,
+            192,
+            3,
+        ),
+        case(
+            Some(hundred.with_delay(Duration::from_millis(5))),
+            1024,
+            24,
+            3,
+        ),
+        case(None, 8192, 512, 3),
     ]
 }
 
@@ -96,15 +108,13 @@ async fn measure(case: &Case) -> Result<LinkRow> {
         behind.push(anchor);
         goodput.push(BitRate::from_delivery(case.anchor + case.bulk, all).bits_per_second());
     }
+    let link = match case.link {
+        Some(link) => format!("{} at {} ms", link.rate, link.one_way_delay.as_millis()),
+        None => "the loopback".to_owned(),
+    };
     Ok(LinkRow {
-        test: format!(
-            "{} anchor, {} bulk, {} at {} ms",
-            case.anchor,
-            case.bulk,
-            case.link.rate,
-            case.link.one_way_delay.as_millis()
-        ),
-        rate_bps: case.link.rate.bits_per_second(),
+        test: format!("{} anchor, {} bulk, {link}", case.anchor, case.bulk),
+        rate_bps: case.link.map_or(0, |link| link.rate.bits_per_second()),
         anchor_alone_ms: median(alone).as_secs_f64() * 1e3,
         anchor_behind_bulk_ms: median(behind).as_secs_f64() * 1e3,
         goodput_bps: median(goodput),
@@ -124,7 +134,7 @@ struct Pair {
     receiver: ReceiverHandle,
     received: ReceiverEvents,
     /// Held, because the link ends with them.
-    _ends: (Relay, SenderEvents),
+    _ends: (Option<Relay>, SenderEvents),
 }
 
 /// A transfer of equal segments, one per unit.
@@ -135,12 +145,16 @@ struct Parcel {
 }
 
 impl Pair {
-    async fn new(link: LinkOptions) -> Result<Self> {
+    async fn new(link: Option<LinkOptions>) -> Result<Self> {
         let clock = Clock::start();
         let config = |name| LinkConfig::new(clock, PeerInfo::new(name));
         let mut listener = Listener::bind(LOOPBACK, config("prefill")?)?;
-        let relay = Relay::start(LOOPBACK, listener.address(), link)?;
-        let mut dialler = Dialler::new(relay.address(), config("decode")?);
+        let target = listener.address();
+        let relay = link
+            .map(|link| Relay::start(LOOPBACK, target, link))
+            .transpose()?;
+        let entrance = relay.as_ref().map_or(target, Relay::address);
+        let mut dialler = Dialler::new(entrance, config("decode")?);
         let (accepted, dialled) = tokio::join!(listener.accept(), dialler.connect(PATIENCE));
         let (sender, sent) = accepted.into_sender();
         let book = CreditBook::new(Bytes::from_mib(256));
