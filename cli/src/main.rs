@@ -1,2 +1,171 @@
-//! The lynx command.
-fn main() {}
+//! The `lynx` command. Exit status: 0, 1 where something failed, 2 where the command line makes no sense, 130 where it was
+//! interrupted.
+#![expect(
+    clippy::print_stderr,
+    reason = "the last word of a command that failed"
+)]
+
+use std::io::{IsTerminal as _, Write, stdout};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+use lynx::args::{self, Command, Lynx};
+use lynx::bench::{self, SEED};
+use lynx::chat::Chat;
+use lynx::cluster::Options;
+use lynx::lab::Lab;
+use lynx::rows::TtftRow;
+use lynx::terminal::Style;
+use lynx::{calibrate, config, demo, model_file, node, profile, prompts, table};
+use lynx_engine::Model;
+use lynx_units::BitRate;
+
+/// What a shell gives a command that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let command = Lynx::parse().command;
+    match run(command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lynx: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Node(args::Node::Prefill(options)) => node::prefill::run(&options)?,
+        Command::Node(args::Node::Decode {
+            options,
+            data,
+            control,
+        }) => node::decode::run(&options, data, control)?,
+        Command::Calibrate(args) => calibrate(&args)?,
+        Command::Bench(args::Bench::Codec(output)) => codec(&output)?,
+        Command::Bench(args::Bench::Accuracy(args)) => accuracy(&args)?,
+        Command::Bench(args::Bench::Link(output)) => return interruptible(link(&output)),
+        Command::Bench(args::Bench::Ttft(args)) => return interruptible(ttft(&args)),
+        Command::Demo(args) => return interruptible(demo(&args)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs to the end, or until Ctrl-C: then everything the command started is dropped, and with it its processes.
+fn interruptible(work: impl Future<Output = Result<()>>) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            done = work => done.map(|()| ExitCode::SUCCESS),
+            interrupt = tokio::signal::ctrl_c() => {
+                interrupt?;
+                Ok(ExitCode::from(INTERRUPTED))
+            }
+        }
+    })
+}
+
+async fn demo(args: &args::Demo) -> Result<()> {
+    demo::run(args, style(), &mut stdout()).await
+}
+
+async fn ttft(args: &args::Ttft) -> Result<()> {
+    let model = model_file::locate(args.model.model.as_deref())?;
+    let chat = Chat::open(&model)?;
+    let options = Options {
+        model,
+        profile: args.model.profile.clone(),
+        link: BitRate::ZERO,
+        listen: SocketAddr::from((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
+        threads: threads(&args.model),
+        max_tokens: 0,
+    };
+    let runs = bench::ttft::run(args, &chat, options, style(), |_| {}).await?;
+    let rows = TtftRow::of_all(&runs);
+    let mut out = stdout();
+    table::write_runs(&mut out, &rows)?;
+    writeln!(out)?;
+    table::write_summary(&mut out, &rows)?;
+    write_json(&args.output, &rows)
+}
+
+async fn link(output: &args::Output) -> Result<()> {
+    let rows = bench::link::run(output.quick).await?;
+    bench::print::link(&mut stdout(), &rows)?;
+    write_json(output, &rows)
+}
+
+fn codec(output: &args::Output) -> Result<()> {
+    let rows = bench::codec::run(output.quick);
+    bench::print::codec(&mut stdout(), &rows)?;
+    write_json(output, &rows)
+}
+
+fn accuracy(args: &args::Accuracy) -> Result<()> {
+    let model = model_file::locate(args.model.model.as_deref())?;
+    let chat = Chat::open(&model)?;
+    let shape = lynx::lab::shape_of(&Model::open(&model)?);
+    let profile = profile::choose(args.model.profile.as_deref(), chat.model(), shape)?;
+    let corpus = prompts::corpus(SEED);
+    let mut out = stdout();
+    for note in &corpus.notes {
+        writeln!(out, "{note}")?;
+    }
+    let cases = bench::accuracy::cases(corpus.sources, args.output.quick);
+    let bench = bench::accuracy::Bench {
+        model: &model,
+        profile: &profile,
+        chat: &chat,
+        threads: threads(&args.model),
+        style: style(),
+    };
+    let rows = bench.run(&cases)?;
+    bench::accuracy::write(&mut out, &rows)?;
+    write_json(&args.output, &rows)
+}
+
+fn calibrate(args: &args::Calibrate) -> Result<()> {
+    let model = model_file::locate(args.model.model.as_deref())?;
+    let chat = Chat::open(&model)?;
+    let texts = calibrate::texts(&args.texts)?;
+    let mut lab = Lab::open(&model, threads(&args.model), calibrate::TOKENS)?;
+    let profile = calibrate::profile(&mut lab, chat.tokenizer(), &texts, style())?;
+    std::fs::write(&args.out, profile.to_json()?)
+        .with_context(|| format!("writing {}", args.out.display()))?;
+    writeln!(
+        stdout(),
+        "{}: the profile of {}, from {} texts",
+        args.out.display(),
+        profile.name(),
+        texts.len()
+    )?;
+    Ok(())
+}
+
+fn write_json<R: serde::Serialize>(output: &args::Output, rows: &[R]) -> Result<()> {
+    match &output.json {
+        Some(path) => bench::write_json(path, rows),
+        None => Ok(()),
+    }
+}
+
+fn threads(model: &args::Model) -> usize {
+    model.threads.map_or_else(config::cpus, usize::from)
+}
+
+fn style() -> Style {
+    let columns = stdout().is_terminal().then(rustix_columns).flatten();
+    Style::choose(columns, config::no_color())
+}
+
+fn rustix_columns() -> Option<u16> {
+    rustix::termios::tcgetwinsize(stdout())
+        .ok()
+        .map(|size| size.ws_col)
+}

@@ -11,7 +11,11 @@ use lynx_kernels::{
 };
 use serde::Serialize;
 
-const SHAPE: KvShape = KvShape { layers: 1, kv_heads: 8, head_dim: 128 };
+const SHAPE: KvShape = KvShape {
+    layers: 1,
+    kv_heads: 8,
+    head_dim: 128,
+};
 const TOKENS: u32 = 512;
 
 /// One measurement.
@@ -42,7 +46,10 @@ pub fn run(quick: bool) -> Vec<CodecRow> {
     for kind in Kind::ALL {
         let mut bench = Bench::new(kind, rounds);
         // The scalar level is the reference, and slow: it isn't measured.
-        for codec in [Simd::Avx2, Simd::Avx512].into_iter().filter_map(Codec::with_simd) {
+        for codec in [Simd::Avx2, Simd::Avx512]
+            .into_iter()
+            .filter_map(Codec::with_simd)
+        {
             bench.measure(codec, &mut rows);
         }
     }
@@ -81,7 +88,15 @@ impl Bench {
             Codec::detect().encode_tail(&plan, source, &mut unit.tail);
             sink.data_mut().fill(1);
         }
-        Self { kind, rounds, plan, order, sources, sinks, units }
+        Self {
+            kind,
+            rounds,
+            plan,
+            order,
+            sources,
+            sinks,
+            units,
+        }
     }
 
     fn measure(&mut self, codec: Codec, rows: &mut Vec<CodecRow>) {
@@ -92,11 +107,13 @@ impl Bench {
             codec.encode_tail(&b.plan, &b.sources[i], &mut b.units[i].tail);
         }));
         for steps in [1, 5] {
-            rows.push(self.row("merge", codec, [4, 5, 6, 7, 8][steps - 1], |b, i| {
-                codec
-                    .merge(&b.plan, &b.order, &b.units[i], steps, &mut b.sinks[i])
-                    .expect("the segments are those of split");
-            }));
+            rows.push(
+                self.row("merge", codec, [4, 5, 6, 7, 8][steps - 1], |b, i| {
+                    codec
+                        .merge(&b.plan, &b.order, &b.units[i], steps, &mut b.sinks[i])
+                        .expect("the segments are those of split");
+                }),
+            );
         }
         rows.push(self.row("tail_decode", codec, 8, |b, i| {
             codec
@@ -180,5 +197,9 @@ fn normal(random: &mut u64) -> u16 {
 }
 
 fn bytes_of(blocks: &Blocks) -> Vec<u8> {
-    blocks.data().iter().flat_map(|bits| bits.to_le_bytes()).collect()
+    blocks
+        .data()
+        .iter()
+        .flat_map(|bits| bits.to_le_bytes())
+        .collect()
 }

@@ -1,0 +1,205 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use lynx_units::{BitRate, Width};
+
+use crate::run::Scenario;
+
+/// KV caches across a network, most significant bits first.
+#[derive(Debug, Parser)]
+#[command(name = "lynx", version, about, max_term_width = 100)]
+pub struct Lynx {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the idea: one prompt, two nodes, a narrow link, and five ways to move the KV cache
+    Demo(Demo),
+    /// Measure
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Make a model's profile: which bits of its KV cache matter most
+    Calibrate(Calibrate),
+    /// A node of the demo
+    #[command(subcommand, hide = true)]
+    Node(Node),
+}
+
+/// What every command that runs the model takes.
+#[derive(Clone, Debug, Args)]
+pub struct Model {
+    /// A llama-architecture GGUF; the default is SmolLM2-135M-Instruct, which `make model` fetches
+    #[arg(long, value_name = "PATH")]
+    pub model: Option<PathBuf>,
+    /// The model's profile, as `lynx calibrate` makes it; the default model has one built in
+    #[arg(long, value_name = "PATH")]
+    pub profile: Option<PathBuf>,
+    /// Threads of each engine; by default one for each CPU
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+/// `lynx demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    #[command(flatten)]
+    pub model: Model,
+    /// The emulated link's rate, such as 100mbit or 1gbit
+    #[arg(long, value_name = "RATE", default_value = "100mbit")]
+    pub link: BitRate,
+    /// Where the emulated link listens; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Whether the prompt's KV lies on the prefill node already
+    #[arg(long, default_value = "warm")]
+    pub scenario: Scenario,
+    /// The prompt's length in tokens
+    #[arg(long, value_name = "N", default_value = "2048", value_parser = clap::value_parser!(u32).range(128..))]
+    pub prompt_tokens: u32,
+    /// A text of your own to ask about; it is taken whole
+    #[arg(long, value_name = "PATH")]
+    pub prompt_file: Option<PathBuf>,
+    /// A question of your own
+    #[arg(long, value_name = "TEXT")]
+    pub question: Option<String>,
+    /// How many tokens to answer with
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(2..=4096))]
+    pub tokens: u32,
+    /// 0 is greedy; above, tokens are sampled
+    #[arg(long, default_value = "0", value_parser = temperature)]
+    pub temperature: f32,
+    /// The seed of sampling
+    #[arg(long, default_value = "1")]
+    pub seed: u64,
+    /// The anchor's mean width in bits; by default the policy chooses it
+    #[arg(long, value_name = "BITS")]
+    pub anchor: Option<Width>,
+    /// Where the page with the timeline goes
+    #[arg(long, value_name = "PATH", default_value = "lynx-demo.html")]
+    pub report: PathBuf,
+    /// Also write the table's rows as JSON
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+}
+
+/// `lynx bench`.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Times to the first tokens, method by method, over several prompts, lengths and links
+    Ttft(Ttft),
+    /// Split, merge and tail against memcpy
+    Codec(Output),
+    /// How near each method's KV brings the model's output to BF16's
+    Accuracy(Accuracy),
+    /// The scheduler over real TCP: an anchor behind bulk, and goodput
+    Link(Output),
+}
+
+/// Where a bench's rows go.
+#[derive(Clone, Debug, Args)]
+pub struct Output {
+    /// Fewer and smaller cases
+    #[arg(long)]
+    pub quick: bool,
+    /// Also write the rows as a JSON array (see docs/bench-rows.md)
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+}
+
+/// `lynx bench ttft`.
+#[derive(Debug, Args)]
+pub struct Ttft {
+    #[command(flatten)]
+    pub model: Model,
+    #[command(flatten)]
+    pub output: Output,
+    /// Only this scenario
+    #[arg(long)]
+    pub scenario: Option<Scenario>,
+    /// Only this length, in tokens
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(128..))]
+    pub prompt_tokens: Option<u32>,
+    /// Only this link
+    #[arg(long, value_name = "RATE")]
+    pub link: Option<BitRate>,
+    /// How many prompts of each length
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub prompts: Option<u32>,
+    /// 0 is greedy; above, tokens are sampled
+    #[arg(long, default_value = "0", value_parser = temperature)]
+    pub temperature: f32,
+}
+
+/// `lynx bench accuracy`.
+#[derive(Debug, Args)]
+pub struct Accuracy {
+    #[command(flatten)]
+    pub model: Model,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `lynx calibrate`.
+#[derive(Debug, Args)]
+pub struct Calibrate {
+    #[command(flatten)]
+    pub model: Model,
+    /// Texts of the kind the model will read; without any, three built-in ones
+    #[arg(long = "text", value_name = "PATH")]
+    pub texts: Vec<PathBuf>,
+    /// Where the profile goes
+    #[arg(long, value_name = "PATH")]
+    pub out: PathBuf,
+}
+
+/// `lynx node`.
+#[derive(Debug, Subcommand)]
+pub enum Node {
+    /// Computes prompts and sends their KV
+    Prefill(NodeOptions),
+    /// Receives KV and answers
+    Decode {
+        #[command(flatten)]
+        options: NodeOptions,
+        /// Where the prefill node's KV comes from
+        #[arg(long)]
+        data: SocketAddr,
+        /// Where the prefill node takes requests
+        #[arg(long)]
+        control: SocketAddr,
+    },
+}
+
+/// What both nodes take.
+#[derive(Debug, Args)]
+pub struct NodeOptions {
+    #[command(flatten)]
+    pub model: Model,
+    /// The longest sequence, prompt and answer
+    #[arg(long)]
+    pub max_tokens: u32,
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(value) if (0.0..=10.0).contains(&value) => Ok(value),
+        _ => Err("a temperature is between 0 and 10".to_owned()),
+    }
+}
+
+impl ValueEnum for Scenario {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Warm, Self::Cold]
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.id()))
+    }
+}

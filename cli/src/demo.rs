@@ -1,0 +1,232 @@
+//! `lynx demo`: one prompt, two nodes, a narrow link, and five ways to move the KV cache.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use lynx_units::{BitRate, Bytes};
+
+use crate::args::Demo;
+use crate::bench::SEED;
+use crate::chat::Chat;
+use crate::cluster::{Cluster, Options, Outcome};
+use crate::node::messages::{RunSpec, Sampling};
+use crate::prompts::{self, Kind, Prompt, Source};
+use crate::report::Page;
+use crate::rows::TtftRow;
+use crate::run::{Method, RunResult, Scenario};
+use crate::terminal::{Answer, Style};
+use crate::{bench, config, model_file, table};
+
+/// The question where the user gives a text and none of his own.
+const QUESTION: &str = "What is this text about? Answer in a few sentences.";
+
+/// Runs the demo.
+///
+/// # Errors
+/// Where the model, the prompt or the nodes can't be had.
+pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
+    let model = model_file::locate(args.model.model.as_deref())?;
+    let chat = Chat::open(&model)?;
+    let (prompt, tokens) = prompt(args, &chat)?;
+    let length = u32::try_from(tokens.len())?;
+    let options = Options {
+        model,
+        profile: args.model.profile.clone(),
+        link: args.link,
+        listen: args.listen,
+        threads: args.model.threads.map_or_else(config::cpus, usize::from),
+        max_tokens: length + args.tokens,
+    };
+    let spinner = style.spinner("starting a prefill node and a decode node");
+    let mut cluster = Cluster::start(&options).await?;
+    spinner.finish_and_clear();
+    introduce(out, args, &cluster, &prompt, length)?;
+
+    let mut runs = Vec::new();
+    for method in Method::ALL {
+        warm(&mut cluster, args.scenario, &tokens, style).await?;
+        let outcome = answer(&mut cluster, args, method, &tokens, style, out).await?;
+        runs.push(outcome.into_result(
+            method,
+            args.scenario,
+            &prompt.name,
+            tokens.len(),
+            args.link,
+        ));
+    }
+    let rows = TtftRow::of_all(&runs);
+    writeln!(out)?;
+    table::write_runs(out, &rows)?;
+    if let Some(path) = &args.json {
+        bench::write_json(path, &rows)?;
+    }
+    let page = page(&cluster, args, prompt, runs);
+    write_page(&args.report, &page)?;
+    writeln!(
+        out,
+        "\nThe timeline is in {}: open it in a browser.",
+        args.report.display()
+    )?;
+    Ok(())
+}
+
+/// The user's own text, or the project's documentation.
+fn prompt(args: &Demo, chat: &Chat) -> Result<(Prompt, Vec<u32>)> {
+    let target = args.prompt_tokens as usize;
+    if let Some(path) = &args.prompt_file {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("reading {} as text", path.display()))?;
+        let question = args.question.clone().unwrap_or_else(|| QUESTION.to_owned());
+        let source = Source::own(path.display().to_string(), text, question);
+        return chat.prompt(&source, usize::MAX);
+    }
+    let sources = prompts::corpus(SEED).sources;
+    let Some(source) = sources
+        .into_iter()
+        .find(|source| source.kind() == Kind::Prose)
+    else {
+        bail!("no documentation is built in: give a text with --prompt-file");
+    };
+    let source = match &args.question {
+        Some(question) => source.asking(question),
+        None => source,
+    };
+    chat.prompt(&source, target)
+}
+
+fn introduce(
+    out: &mut dyn Write,
+    args: &Demo,
+    cluster: &Cluster,
+    prompt: &Prompt,
+    tokens: u32,
+) -> Result<()> {
+    let model = cluster.about().map_or("", |ready| ready.model.as_str());
+    writeln!(
+        out,
+        "{model}: a prefill node and a decode node on this machine, {} between them",
+        args.link
+    )?;
+    let state = match args.scenario {
+        Scenario::Warm => "its KV cache lies on the prefill node, as after a prefix-cache hit",
+        Scenario::Cold => "the prefill node computes it while its KV cache travels",
+    };
+    writeln!(out, "Prompt: {} ({tokens} tokens); {state}", prompt.name)?;
+    writeln!(out, "Question: {}\n", prompt.question.trim())?;
+    Ok(())
+}
+
+async fn warm(
+    cluster: &mut Cluster,
+    scenario: Scenario,
+    tokens: &[u32],
+    style: Style,
+) -> Result<()> {
+    let bar = style.progress("computing the prompt", tokens.len() as u64);
+    cluster
+        .prepare(scenario, tokens, |done, _| {
+            bar.set_position(u64::from(done))
+        })
+        .await?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+async fn answer(
+    cluster: &mut Cluster,
+    args: &Demo,
+    method: Method,
+    tokens: &[u32],
+    style: Style,
+    out: &mut dyn Write,
+) -> Result<Outcome> {
+    let spec = RunSpec {
+        run: 0,
+        method,
+        scenario: args.scenario,
+        prompt: tokens.to_vec(),
+        max_tokens: args.tokens,
+        sampling: Sampling {
+            temperature: args.temperature,
+            seed: args.seed,
+            ..Sampling::GREEDY
+        },
+        ignore_eos: true,
+        anchor_eighths: args.anchor.map(|width| width.eighths()),
+    };
+    writeln!(out, "{method}")?;
+    let mut shown = Answer::new(out, style);
+    let mut broken = None;
+    let outcome = cluster
+        .run(spec, |event| {
+            if let Err(error) = shown.on_event(event) {
+                broken = Some(error);
+            }
+        })
+        .await?;
+    match broken {
+        Some(error) => Err(error).context("writing the answer"),
+        None => Ok(outcome),
+    }
+}
+
+fn page(cluster: &Cluster, args: &Demo, prompt: Prompt, runs: Vec<RunResult>) -> Page {
+    let about = cluster.about();
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let mut facts = vec![
+        fact(
+            "Model",
+            about.map_or_else(String::new, |ready| ready.model.clone()),
+        ),
+        fact(
+            "Prompt",
+            format!("{} tokens", runs.first().map_or(0, |run| run.prompt_tokens)),
+        ),
+        fact("Link", args.link.to_string()),
+        fact("Scenario", args.scenario.to_string()),
+        fact(
+            "Compute",
+            about.map_or_else(String::new, |ready| ready.compute.clone()),
+        ),
+    ];
+    if let Some(bytes) = runs.iter().filter_map(|run| run.peak_memory_bytes).max() {
+        facts.push(fact(
+            "Decode node's memory",
+            format!("{} without the weights", Bytes::new(bytes)),
+        ));
+    }
+    let text = prompt.text();
+    Page {
+        title: "Five ways to move a KV cache".to_owned(),
+        facts,
+        runs,
+        prompts: vec![(prompt.name, text)],
+    }
+}
+
+fn write_page(path: &Path, page: &Page) -> Result<()> {
+    std::fs::write(path, page.html()).with_context(|| format!("writing {}", path.display()))
+}
+
+impl Outcome {
+    /// The run as the tables and the page take it.
+    pub fn into_result(
+        self,
+        method: Method,
+        scenario: Scenario,
+        prompt: &str,
+        tokens: usize,
+        link: BitRate,
+    ) -> RunResult {
+        RunResult {
+            method,
+            scenario,
+            prompt: prompt.to_owned(),
+            prompt_tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+            link_bps: link.bits_per_second(),
+            peak_memory_bytes: self.memory_bytes[1],
+            events: self.events,
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! The prefill node: computes prompts, and sends their KV as it is computed.
+//!
+//! The engine runs on this thread, sockets on the runtime's; they meet in one queue of [`Signal`]s. A unit is coded where
+//! the engine's blocks are, on the engine's thread, as soon as its last token's layer is there: nothing is copied but what
+//! goes on the wire.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use lynx_engine::{
+    Engine, EngineEvent, KvSource, Request, RequestId, SequenceKv, StepObserver, Stop,
+};
+use lynx_protocol::sender::OpenTransfer;
+use lynx_transport::{Listener, SegmentPayload, SenderHandle, SharedBytes};
+use lynx_units::{Timestamp, TransferId, UnitIndex};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::coding::Coding;
+use super::messages::{Answer, Ask, Command, Report};
+use super::setup::{self, Setup, report};
+use super::{TRANSFER_TIME, peer, sampling};
+use crate::args::NodeOptions;
+use crate::clock;
+use crate::run::Event;
+
+/// What the engine's thread is told.
+enum Signal {
+    Command(Result<Command>),
+    Link(SenderHandle),
+    Asked(Box<Ask>, UnboundedSender<Answer>),
+}
+
+/// Runs a prefill node until its parent is gone.
+///
+/// # Errors
+/// Where it can't start.
+pub fn run(options: &NodeOptions) -> Result<()> {
+    let setup = Setup::open(options)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let (signals, inbox) = channel();
+    let config = setup.link(peer::info("the prefill node", &setup.model, &setup.profile))?;
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let (data, control) = runtime.block_on(async {
+        let data = Listener::bind(any_port, config)?;
+        let control = TcpListener::bind(any_port)
+            .await
+            .context("listening for requests")?;
+        anyhow::Ok((data, control))
+    })?;
+    let ready = Report::Ready(super::messages::Ready {
+        data: Some(data.address()),
+        control: Some(control.local_addr()?),
+        ..setup.ready()
+    });
+    serve(&runtime, data, control, &signals);
+    setup::listen(signals, Signal::Command);
+    let engine = setup.engine()?;
+    setup::forget_peak();
+    report(&ready);
+    Node {
+        engine,
+        setup,
+        link: None,
+        serving: HashMap::new(),
+    }
+    .run(&inbox)
+}
+
+fn serve(runtime: &Runtime, mut data: Listener, control: TcpListener, signals: &Sender<Signal>) {
+    let links = signals.clone();
+    runtime.spawn(async move {
+        loop {
+            let (handle, mut events) = data.accept().await.into_sender();
+            if links.send(Signal::Link(handle)).is_err() {
+                return;
+            }
+            // A transfer's fate is the decode node's affair: it has the request.
+            tokio::spawn(async move { while events.next().await.is_some() {} });
+        }
+    });
+    let asks = signals.clone();
+    runtime.spawn(async move {
+        while let Ok((stream, _)) = control.accept().await {
+            tokio::spawn(converse(stream, asks.clone()));
+        }
+    });
+}
+
+/// One request's connection: its question, then our answers until the engine has no more.
+async fn converse(stream: TcpStream, asks: Sender<Signal>) -> Result<()> {
+    let (reading, mut writing) = stream.into_split();
+    let line = BufReader::new(reading)
+        .lines()
+        .next_line()
+        .await?
+        .context("a request without a line")?;
+    let (answers, mut outbox) = unbounded_channel();
+    match serde_json::from_str(&line) {
+        Ok(ask) => drop(asks.send(Signal::Asked(Box::new(ask), answers))),
+        Err(error) => drop(answers.send(Answer::Failed {
+            message: format!("the request can't be read: {error}"),
+        })),
+    }
+    while let Some(answer) = outbox.recv().await {
+        let mut line = serde_json::to_vec(&answer)?;
+        line.push(b'\n');
+        writing.write_all(&line).await?;
+    }
+    Ok(())
+}
+
+/// What one request is owed.
+struct Serving {
+    /// `None` for a prompt that is only computed and kept.
+    transfer: Option<Transfer>,
+    chunk: u32,
+    layer_start: Timestamp,
+    prompt_tokens: u32,
+}
+
+struct Transfer {
+    id: TransferId,
+    coding: Coding,
+    answers: UnboundedSender<Answer>,
+    start: Timestamp,
+    link: SenderHandle,
+    published: Vec<bool>,
+    /// Whether all units that were here before the request came are published.
+    cached_sent: bool,
+}
+
+struct Node {
+    engine: Engine,
+    setup: Setup,
+    link: Option<SenderHandle>,
+    serving: HashMap<RequestId, Serving>,
+}
+
+impl Node {
+    fn run(mut self, inbox: &Receiver<Signal>) -> Result<()> {
+        loop {
+            let idle = self.engine.is_idle(clock::now());
+            let signal = if idle {
+                inbox.recv().ok()
+            } else {
+                inbox.try_recv().ok()
+            };
+            match signal {
+                Some(signal) => self.handle(signal)?,
+                None if idle => return Ok(()),
+                None => self.step()?,
+            }
+        }
+    }
+
+    fn handle(&mut self, signal: Signal) -> Result<()> {
+        match signal {
+            Signal::Link(link) => self.link = Some(link),
+            Signal::Command(Ok(Command::Warm { prompt })) => {
+                if let Err(error) = self.warm(prompt) {
+                    report(&Report::Failed {
+                        run: None,
+                        message: format!("{error:#}"),
+                    });
+                }
+            }
+            Signal::Command(Ok(Command::Forget)) => {
+                self.engine = self.setup.engine()?;
+                self.serving.clear();
+                report(&Report::Forgotten);
+            }
+            Signal::Command(Ok(Command::Run(_))) => {
+                report(&Report::Failed {
+                    run: None,
+                    message: "a prefill node answers no requests".to_owned(),
+                });
+            }
+            Signal::Command(Err(error)) => report(&Report::Failed {
+                run: None,
+                message: format!("{error:#}"),
+            }),
+            Signal::Asked(ask, answers) => {
+                if let Err(error) = self.asked(*ask, &answers) {
+                    drop(answers.send(Answer::Failed {
+                        message: format!("{error:#}"),
+                    }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn warm(&mut self, prompt: Vec<u32>) -> Result<()> {
+        let prompt_tokens = u32::try_from(prompt.len())?;
+        let request = self
+            .engine
+            .submit(prefill_request(prompt, super::messages::Sampling::GREEDY)?)?;
+        let now = clock::now();
+        self.serving.insert(
+            request,
+            Serving {
+                transfer: None,
+                chunk: 0,
+                layer_start: now,
+                prompt_tokens,
+            },
+        );
+        Ok(())
+    }
+
+    /// Opens the transfer, sends at once what needs no computing, and leaves the rest to the engine's steps.
+    fn asked(&mut self, ask: Ask, answers: &UnboundedSender<Answer>) -> Result<()> {
+        let link = self
+            .link
+            .clone()
+            .context("no decode node is connected: is the link down?")?;
+        let coding = Coding::new(self.setup.shape(), &ask.descriptor)?;
+        let prompt_tokens = u32::try_from(ask.spec.prompt.len())?;
+        anyhow::ensure!(
+            prompt_tokens == ask.descriptor.prompt_tokens,
+            "the descriptor is of another prompt"
+        );
+        let request = self
+            .engine
+            .submit(prefill_request(ask.spec.prompt, ask.spec.sampling)?)?;
+        let id = TransferId(ask.spec.run);
+        link.open(OpenTransfer {
+            transfer: id,
+            descriptor: serde_json::to_vec(&ask.descriptor)?.into(),
+            plan: Arc::new(coding.transfer().clone()),
+            deadline: self.setup.clock.now() + TRANSFER_TIME,
+        })?;
+        let published = vec![false; coding.units().len()];
+        let start = Timestamp::from_origin(Duration::from_nanos(ask.start_ns));
+        let transfer = Transfer {
+            id,
+            coding,
+            answers: answers.clone(),
+            start,
+            link,
+            published,
+            cached_sent: false,
+        };
+        let serving = Serving {
+            transfer: Some(transfer),
+            chunk: 0,
+            layer_start: clock::now(),
+            prompt_tokens,
+        };
+        self.serving.insert(request, serving);
+        // The first units keep the link busy while the prompt's last token is evaluated; the others follow it.
+        self.publish_cached(request, UnitRanges::First)
+    }
+
+    /// Publishes units whose tokens were all here before the request came.
+    fn publish_cached(&mut self, request: RequestId, ranges: UnitRanges) -> Result<()> {
+        let cached = self.engine.cached_tokens(request)?;
+        let kv = self.engine.kv(request)?;
+        let Some(transfer) = self
+            .serving
+            .get_mut(&request)
+            .and_then(|serving| serving.transfer.as_mut())
+        else {
+            return Ok(());
+        };
+        transfer.cached_sent |= ranges == UnitRanges::All;
+        transfer.publish_ended_in(&self.setup, kv, 0..cached, None, ranges)
+    }
+
+    fn step(&mut self) -> Result<()> {
+        let now = clock::now();
+        for serving in self.serving.values_mut() {
+            serving.layer_start = now;
+        }
+        let mut watch = Watch {
+            setup: &self.setup,
+            serving: &mut self.serving,
+            failed: None,
+        };
+        let events = self.engine.step(now, &mut watch)?;
+        if let Some(error) = watch.failed.take() {
+            return Err(error);
+        }
+        for serving in self.serving.values_mut() {
+            serving.chunk += 1;
+        }
+        for event in events {
+            self.tell(&event)?;
+        }
+        let unsent = |serving: &Serving| {
+            serving
+                .transfer
+                .as_ref()
+                .is_some_and(|transfer| !transfer.cached_sent)
+        };
+        let requests: Vec<RequestId> = self
+            .serving
+            .iter()
+            .filter(|(_, serving)| unsent(serving))
+            .map(|(id, _)| *id)
+            .collect();
+        for request in requests {
+            self.publish_cached(request, UnitRanges::All)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, event: &EngineEvent) -> Result<()> {
+        match *event {
+            EngineEvent::PrefillDone { request, first } => {
+                if let Some(transfer) = self
+                    .serving
+                    .get(&request)
+                    .and_then(|serving| serving.transfer.as_ref())
+                {
+                    drop(transfer.answers.send(Answer::First { token: first }));
+                }
+            }
+            EngineEvent::Finished { request, .. } => {
+                self.publish_cached(request, UnitRanges::All)?;
+                match self.serving.remove(&request) {
+                    Some(Serving { transfer: None, .. }) => report(&Report::Warmed),
+                    Some(Serving {
+                        transfer: Some(transfer),
+                        ..
+                    }) => transfer.finished(&self.setup),
+                    None => {}
+                }
+                self.engine.release(request)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Which token ranges of a transfer are meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum UnitRanges {
+    First,
+    All,
+}
+
+impl Transfer {
+    /// Publishes the units whose last token is among `tokens`: of one layer, or of all.
+    fn publish_ended_in(
+        &mut self,
+        setup: &Setup,
+        kv: SequenceKv<'_>,
+        tokens: Range<u32>,
+        layer: Option<usize>,
+        ranges: UnitRanges,
+    ) -> Result<()> {
+        let per_range = self.coding.units().units_per_range();
+        let take = if ranges == UnitRanges::First {
+            1
+        } else {
+            usize::MAX
+        };
+        let ends: Vec<u32> = self
+            .coding
+            .units()
+            .ranges()
+            .map(|range| range.end)
+            .take(take)
+            .collect();
+        for (range, _) in ends
+            .iter()
+            .enumerate()
+            .filter(|(_, end)| tokens.contains(&(**end - 1)))
+        {
+            let units = match layer {
+                Some(layer) => layer * 2..layer * 2 + 2,
+                None => 0..per_range,
+            };
+            for unit in units {
+                self.publish(setup, kv, range * per_range + unit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, setup: &Setup, kv: SequenceKv<'_>, unit: usize) -> Result<()> {
+        if std::mem::replace(&mut self.published[unit], true) {
+            return Ok(());
+        }
+        let segments = self
+            .coding
+            .encode(&setup.codec, &setup.profile, unit, &kv)?;
+        let payload = |(bytes, checksum)| SegmentPayload {
+            bytes: SharedBytes::from(bytes),
+            checksum,
+        };
+        let segments = segments.into_iter().map(payload).collect();
+        // A link that is over has failed the transfer on the other side too.
+        drop(
+            self.link
+                .publish(self.id, UnitIndex(u32::try_from(unit)?), segments),
+        );
+        Ok(())
+    }
+
+    fn finished(&self, setup: &Setup) {
+        let bytes = setup::memory_without(setup.model.weight_bytes());
+        if let Some(bytes) = bytes {
+            drop(self.answers.send(Answer::Memory { bytes }));
+        }
+    }
+}
+
+/// Publishes every layer while the engine computes the next.
+struct Watch<'a> {
+    setup: &'a Setup,
+    serving: &'a mut HashMap<RequestId, Serving>,
+    failed: Option<anyhow::Error>,
+}
+
+impl StepObserver for Watch<'_> {
+    fn layer_ready(
+        &mut self,
+        request: RequestId,
+        layer: usize,
+        tokens: Range<u32>,
+        kv: SequenceKv<'_>,
+    ) {
+        let Some(serving) = self.serving.get_mut(&request) else {
+            return;
+        };
+        let now = clock::now();
+        match &mut serving.transfer {
+            Some(transfer) => {
+                drop(transfer.answers.send(Answer::Happened {
+                    event: Event::PrefillLayer {
+                        chunk: serving.chunk,
+                        layer: u32::try_from(layer).unwrap_or(u32::MAX),
+                        start: clock::seconds_between(transfer.start, serving.layer_start),
+                        end: clock::seconds_between(transfer.start, now),
+                    },
+                }));
+                let published =
+                    transfer.publish_ended_in(self.setup, kv, tokens, Some(layer), UnitRanges::All);
+                self.failed = self.failed.take().or(published.err());
+            }
+            None if layer == 0 => report(&Report::Warming {
+                done: tokens.end,
+                total: serving.prompt_tokens,
+            }),
+            None => {}
+        }
+        serving.layer_start = clock::now();
+    }
+}
+
+/// A request that computes a prompt and its first token.
+fn prefill_request(prompt: Vec<u32>, chosen: super::messages::Sampling) -> Result<Request> {
+    Ok(Request {
+        prompt,
+        max_tokens: 1,
+        sampling: sampling(chosen)?,
+        stop: Stop {
+            ignore_eos: true,
+            ..Stop::default()
+        },
+        kv: KvSource::Compute,
+        retain: true,
+    })
+}
