@@ -14,6 +14,8 @@
 //! with memory.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bf16;
 mod bits;

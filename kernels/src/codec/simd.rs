@@ -1,12 +1,12 @@
 //! The choice of a SIMD level, and each kernel at each level.
 #![expect(unsafe_code, reason = "calls of functions that need CPU features")]
 
-#[cfg(target_arch = "x86_64")]
-use crate::avx512;
 use crate::bits::{BitReader, BitWriter};
 use crate::group::Params;
 use crate::rows::{Matrix, MatrixMut};
 use crate::scalar::{self, EmptyCell};
+#[cfg(target_arch = "x86_64")]
+use crate::{avx2, avx512};
 
 /// Whether the CPU has all these features.
 #[cfg(target_arch = "x86_64")]
@@ -70,6 +70,11 @@ macro_rules! dispatch {
             Simd::Avx512 => {
                 // SAFETY: a codec of this level is only made where the CPU has all its features.
                 unsafe { avx512::$kernel($($argument),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx2 => {
+                // SAFETY: as above.
+                unsafe { avx2::$kernel($($argument),*) }
             }
             _ => scalar::$kernel($($argument),*),
         }
