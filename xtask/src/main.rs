@@ -44,7 +44,7 @@ fn run() -> Result<()> {
 fn vectors() -> Folder {
     Folder {
         path: "kernels/vectors",
-        files: Vec::new(),
+        files: lynx_kernels::vectors::generate(),
     }
 }
 
