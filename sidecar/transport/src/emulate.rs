@@ -19,6 +19,7 @@ mod connection;
 mod options;
 mod pipe;
 mod relay;
+mod room;
 mod timer;
 mod token;
 

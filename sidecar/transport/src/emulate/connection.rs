@@ -93,8 +93,8 @@ async fn read(
         let packet = Packet {
             bytes: buffer.get(..read).unwrap_or_default().to_vec(),
             arrival: clock.now(),
-            queued: Some(room_in_queue),
-            window: Some(room_in_window),
+            queued: room_in_queue,
+            window: room_in_window,
             to: exit.clone(),
         };
         if pipe.entrance.send(packet).is_err() || read == 0 {

@@ -21,7 +21,8 @@ pub struct LinkOptions {
     pub rate: BitRate,
     /// How long a byte travels after it has left the queue.
     pub one_way_delay: Duration,
-    /// How many bytes of each direction may wait in front of the link.
+    /// How many bytes of each direction may wait in front of the link. Where the rate changes, the queue changes with it,
+    /// so that what is in it always takes the same time, down to [`MIN_QUEUE`](Self::MIN_QUEUE).
     pub queue: Bytes,
 }
 
@@ -47,5 +48,36 @@ impl LinkOptions {
             one_way_delay,
             ..self
         }
+    }
+
+    /// The queue once the link has this rate.
+    pub(super) fn queue_at(&self, rate: BitRate) -> Bytes {
+        match self.rate.time_for(self.queue) {
+            Some(time) if rate != BitRate::ZERO => {
+                let least = self.queue.min(Self::MIN_QUEUE);
+                rate.bytes_in(time).max(least)
+            }
+            _ => self.queue,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_keeps_its_time_when_the_rate_changes() {
+        let link = LinkOptions::new(BitRate::from_megabits_per_second(1000));
+        assert_eq!(link.queue_at(link.rate), Bytes::new(1_250_000));
+        let slower = BitRate::from_megabits_per_second(100);
+        assert_eq!(link.queue_at(slower), Bytes::new(125_000));
+        assert_eq!(
+            link.queue_at(BitRate::from_megabits_per_second(1)),
+            LinkOptions::MIN_QUEUE
+        );
+        assert_eq!(link.queue_at(BitRate::ZERO), link.queue);
+        let stopped = LinkOptions::new(BitRate::ZERO);
+        assert_eq!(stopped.queue_at(slower), LinkOptions::MIN_QUEUE);
     }
 }

@@ -8,6 +8,7 @@ use lynx_units::{BitRate, Bytes, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use super::options::LinkOptions;
+use super::room::Room;
 use super::timer::Timer;
 use super::token::TokenClock;
 use crate::Clock;
@@ -33,9 +34,9 @@ pub(super) struct Packet {
     pub(super) bytes: Vec<u8>,
     pub(super) arrival: Timestamp,
     /// The room that the packet takes in the queue; given back when it departs.
-    pub(super) queued: Option<OwnedSemaphorePermit>,
+    pub(super) queued: OwnedSemaphorePermit,
     /// The room that it takes in its connection's window; given back when it is written.
-    pub(super) window: Option<OwnedSemaphorePermit>,
+    pub(super) window: OwnedSemaphorePermit,
     pub(super) to: mpsc::UnboundedSender<Delivery>,
 }
 
@@ -44,13 +45,13 @@ pub(super) struct Delivery {
     pub(super) bytes: Vec<u8>,
     pub(super) due: Timestamp,
     /// Held for its drop, which gives the room back.
-    pub(super) _window: Option<OwnedSemaphorePermit>,
+    pub(super) _window: OwnedSemaphorePermit,
 }
 
 /// The entrance of a pipe. Clones lead into the same pipe.
 #[derive(Clone)]
 pub(super) struct Pipe {
-    /// Room of the queue, in bytes. Waiters are served in order, so busy connections take turns packet by packet.
+    /// Room of the queue, in bytes.
     pub(super) room: Arc<Semaphore>,
     pub(super) entrance: mpsc::UnboundedSender<Packet>,
     knobs: watch::Receiver<Knobs>,
@@ -69,7 +70,9 @@ impl Pipe {
 /// The link behind the queue. Runs until every entrance is dropped.
 pub(super) struct Pacer {
     queue: mpsc::UnboundedReceiver<Packet>,
+    room: Room,
     knobs: watch::Sender<Knobs>,
+    changes: watch::Receiver<Knobs>,
     options: LinkOptions,
     clock: Clock,
     timer: Timer,
@@ -83,15 +86,16 @@ pub(super) fn pipe(
     knobs: watch::Sender<Knobs>,
 ) -> io::Result<(Pipe, Pacer)> {
     let (entrance, queue) = mpsc::unbounded_channel();
-    let bytes = usize::try_from(options.queue.get()).unwrap_or(usize::MAX);
-    let room = bytes.clamp(LONGEST as usize, Semaphore::MAX_PERMITS);
+    let room = Room::new(room_of(options.queue));
     let pipe = Pipe {
-        room: Arc::new(Semaphore::new(room)),
+        room: room.semaphore(),
         entrance,
         knobs: knobs.subscribe(),
     };
     let pacer = Pacer {
         queue,
+        room,
+        changes: knobs.subscribe(),
         knobs,
         options,
         clock,
@@ -101,12 +105,26 @@ pub(super) fn pipe(
     Ok((pipe, pacer))
 }
 
+/// A queue that holds less than a packet would hold none.
+fn room_of(queue: Bytes) -> usize {
+    usize::try_from(queue.get())
+        .unwrap_or(usize::MAX)
+        .max(LONGEST as usize)
+}
+
 impl Pacer {
     pub(super) async fn run(mut self) -> io::Result<()> {
-        while let Some(packet) = self.queue.recv().await {
-            self.pass(packet).await?;
+        loop {
+            tokio::select! {
+                packet = self.queue.recv() => match packet {
+                    Some(packet) => self.pass(packet).await?,
+                    None => return Ok(()),
+                },
+                Ok(()) = self.changes.changed() => {
+                    self.rate();
+                }
+            }
         }
-        Ok(())
     }
 
     /// Lets one packet over the link.
@@ -114,7 +132,7 @@ impl Pacer {
         let length = Bytes::of_slice(&packet.bytes);
         let departure = self.departure(packet.arrival, length).await;
         self.timer.sleep_until(departure).await?;
-        drop(packet.queued);
+        self.room.give_back(packet.queued);
         self.corrupt(&mut packet.bytes);
         let delivery = Delivery {
             bytes: packet.bytes,
@@ -128,19 +146,23 @@ impl Pacer {
 
     /// When the packet will have left; waits for a rate where there is none.
     async fn departure(&mut self, arrival: Timestamp, length: Bytes) -> Timestamp {
-        let mut knobs = self.knobs.subscribe();
         let mut arrival = arrival;
         loop {
-            let rate = knobs.borrow_and_update().rate;
+            let rate = self.rate();
             if let Some(departure) = self.tokens.depart(arrival, length, rate) {
                 return departure;
             }
-            if knobs.changed().await.is_err() {
-                // The relay's handle is gone, and with it every way to start the link again.
-                return Timestamp::NEVER;
-            }
+            // Never an error: the pacer has a sender of its own.
+            self.changes.changed().await.ok();
             arrival = arrival.max(self.clock.now());
         }
+    }
+
+    /// The present rate, with a queue that fits it.
+    fn rate(&mut self) -> BitRate {
+        let rate = self.changes.borrow_and_update().rate;
+        self.room.resize(room_of(self.options.queue_at(rate)));
+        rate
     }
 
     /// Flips a bit where the knob says so.
