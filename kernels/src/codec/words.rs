@@ -29,8 +29,11 @@ pub(super) fn pack(
 ) {
     match order {
         Order::Listed(list) => {
-            let words = list[range].iter().map(|word| words[usize::from(*word)]);
-            put(words, size.lanes, out);
+            put(
+                list[range].iter().map(|word| words[usize::from(*word)]),
+                size,
+                out,
+            );
         }
         Order::PlaneMajor => {
             let mut rest = out;
@@ -38,18 +41,13 @@ pub(super) fn pack(
                 let (out, after) = rest.split_at_mut(groups.len() * size.word_bytes());
                 rest = after;
                 let words = words.as_chunks::<8>().0[groups.start * size.runs()..].iter();
-                let words = words.map(|planes| planes[plane % 8]);
-                if size.runs() == 1 || size.has_whole_runs() {
-                    put(words, size.lanes, out);
-                } else {
-                    put_runs(words, size, out);
-                }
+                put(words.map(|planes| planes[plane % 8]), size, out);
             }
         }
     }
 }
 
-/// The inverse of [`pack`]. Sets the `widths` of the groups whose words these are; lanes past the last become zero.
+/// The inverse of [`pack`]. Sets the `widths` of the groups whose words these are. Lanes past the last are anything.
 pub(super) fn unpack(
     order: Order<'_>,
     range: Range<usize>,
@@ -59,30 +57,37 @@ pub(super) fn unpack(
 ) {
     match order {
         Order::Listed(list) => {
-            let mut list = list[range].iter();
-            take(bytes, size.lanes, |bits| {
-                if let Some(&word) = list.next() {
-                    words[usize::from(word)] = bits;
-                    // A channel's words come in ascending planes, so the last one counts.
-                    widths[usize::from(word / 8)] = (word % 8) as u8 + 1;
+            let list = &list[range];
+            if size.has_whole_runs() {
+                for (word, bytes) in list.iter().zip(bytes.as_chunks().0) {
+                    words[usize::from(*word)] = u64::from_le_bytes(*bytes);
                 }
-            });
+            } else {
+                for (word, (at, len)) in list.iter().zip(parts(size)) {
+                    words[usize::from(*word)] = get(bytes, at, len);
+                }
+            }
+            // A channel's words come in ascending planes, so the last one counts.
+            for word in list {
+                widths[usize::from(word / 8)] = (word % 8) as u8 + 1;
+            }
         }
         Order::PlaneMajor => {
             let mut rest = bytes;
             for (plane, groups) in planes(range, size) {
                 let (bytes, after) = rest.split_at(groups.len() * size.word_bytes());
                 rest = after;
-                let words = words.as_chunks_mut::<8>().0[groups.start * size.runs()..].iter_mut();
-                let mut words = words.map(|planes| &mut planes[plane % 8]);
-                if size.runs() == 1 || size.has_whole_runs() {
-                    take(bytes, size.lanes, |bits| {
-                        if let Some(word) = words.next() {
-                            *word = bits;
-                        }
-                    });
+                let runs = groups.start * size.runs()..groups.end * size.runs();
+                let words = words.as_chunks_mut::<8>().0[runs].iter_mut();
+                let words = words.map(|planes| &mut planes[plane % 8]);
+                if size.has_whole_runs() {
+                    for (word, bytes) in words.zip(bytes.as_chunks().0) {
+                        *word = u64::from_le_bytes(*bytes);
+                    }
                 } else {
-                    take_runs(bytes, size, words);
+                    for (word, (at, len)) in words.zip(parts(size)) {
+                        *word = get(bytes, at, len);
+                    }
                 }
                 widths[groups].fill(plane as u8 + 1);
             }
@@ -100,55 +105,43 @@ fn planes(range: Range<usize>, size: Size) -> impl Iterator<Item = (usize, Range
     })
 }
 
-/// Writes words of up to 64 lanes, or of whole runs.
-fn put(words: impl Iterator<Item = u64>, lanes: usize, out: &mut [u8]) {
-    if lanes > 56 {
-        for (out, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+/// Writes run after run until `out` is full.
+fn put(words: impl Iterator<Item = u64>, size: Size, out: &mut [u8]) {
+    if size.has_whole_runs() {
+        for (out, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
             *out = word.to_le_bytes();
         }
-    } else {
-        let bytes = lanes.div_ceil(8);
-        for (out, word) in out.chunks_exact_mut(bytes).zip(words) {
-            out.copy_from_slice(&word.to_le_bytes()[..bytes]);
+        return;
+    }
+    for (word, (at, len)) in words.zip(parts(size)) {
+        let Some(out) = out.get_mut(at..).filter(|out| !out.is_empty()) else {
+            break;
+        };
+        // Eight bytes where there is room: what is too much is overwritten next, and a fixed length is fast.
+        match out.first_chunk_mut() {
+            Some(out) => *out = word.to_le_bytes(),
+            None => out[..len].copy_from_slice(&word.to_le_bytes()[..len]),
         }
     }
 }
 
-/// Reads words of up to 64 lanes, or of whole runs.
-fn take(bytes: &[u8], lanes: usize, mut each: impl FnMut(u64)) {
-    if lanes > 56 {
-        for word in bytes.as_chunks::<8>().0 {
-            each(u64::from_le_bytes(*word));
-        }
-    } else {
-        for bytes in bytes.chunks_exact(lanes.div_ceil(8)) {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            each(u64::from_le_bytes(word));
-        }
+/// The `len` bytes of a run at `at`, and anything above them.
+fn get(bytes: &[u8], at: usize, len: usize) -> u64 {
+    let bytes = &bytes[at..];
+    if let Some(bytes) = bytes.first_chunk() {
+        return u64::from_le_bytes(*bytes);
     }
+    let mut padded = [0; 8];
+    padded[..len].copy_from_slice(&bytes[..len]);
+    u64::from_le_bytes(padded)
 }
 
-/// Writes a plane's words of more than 64 lanes, of which the last isn't whole.
-fn put_runs(words: impl Iterator<Item = u64>, size: Size, out: &mut [u8]) {
-    let parts = out
-        .chunks_exact_mut(size.word_bytes())
-        .flat_map(|out| out.chunks_mut(8));
-    for (out, word) in parts.zip(words) {
-        out.copy_from_slice(&word.to_le_bytes()[..out.len()]);
-    }
-}
-
-/// The inverse of [`put_runs`].
-fn take_runs<'a>(bytes: &[u8], size: Size, words: impl Iterator<Item = &'a mut u64>) {
-    let parts = bytes
-        .chunks_exact(size.word_bytes())
-        .flat_map(|bytes| bytes.chunks(8));
-    for (bytes, word) in parts.zip(words) {
-        let mut padded = [0; 8];
-        padded[..bytes.len()].copy_from_slice(bytes);
-        *word = u64::from_le_bytes(padded);
-    }
+/// Where the runs of code words lie on the wire, and how many bytes they have there.
+fn parts(size: Size) -> impl Iterator<Item = (usize, usize)> {
+    let (runs, bytes) = (size.runs(), size.word_bytes());
+    (0..).flat_map(move |word| {
+        (0..runs).map(move |run| (word * bytes + run * 8, (bytes - run * 8).min(8)))
+    })
 }
 
 /// Writes whole little-endian words; `out` has eight bytes a word.
