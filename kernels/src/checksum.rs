@@ -30,9 +30,7 @@ impl Checksum {
     pub fn add(&mut self, offset: u64, bytes: &[u8]) {
         debug_assert!(offset.is_multiple_of(8), "pieces start at whole words");
         let position = (offset / 8).wrapping_mul(POSITION);
-        self.sum = self
-            .sum
-            .wrapping_add(crate::codec::simd::sum_words(position, bytes));
+        self.sum = self.sum.wrapping_add(sum_words(position, bytes));
     }
 
     /// The checksum of a segment of `len` bytes, all of which were added.
@@ -44,9 +42,9 @@ impl Checksum {
     }
 }
 
-/// The sum of the terms of `bytes`, where `position` is that of the word before.
-#[inline(always)]
-pub(crate) fn sum_words(mut position: u64, bytes: &[u8]) -> u64 {
+/// The sum of the terms of `bytes`, where `position` is that of the word before. Plain code: the compiler makes vectors
+/// of it that keep up with memory.
+fn sum_words(mut position: u64, bytes: &[u8]) -> u64 {
     let mut sum = 0u64;
     let (words, rest) = bytes.as_chunks::<8>();
     for &word in words {

@@ -3,7 +3,7 @@
 mod error;
 mod head;
 mod merge;
-pub(crate) mod simd;
+mod simd;
 mod split;
 mod tail;
 mod words;
@@ -158,7 +158,6 @@ const MAX_B: usize = MAX_ELEMENTS / 64 + 1;
 /// What one tile needs while it is coded.
 struct Scratch {
     params: [Params; MAX_HEAD_DIM],
-    widths: [u8; MAX_HEAD_DIM],
     words: [u64; MAX_WORDS],
 }
 
@@ -166,7 +165,6 @@ impl Scratch {
     fn new() -> Self {
         Self {
             params: [Params::ESCAPE; MAX_HEAD_DIM],
-            widths: [0; MAX_HEAD_DIM],
             words: [0; MAX_WORDS],
         }
     }

@@ -3,9 +3,9 @@
 use super::head::{HeadReader, sink_matrix};
 use super::words::{self, Order};
 use super::{MergeError, Scratch, Segment, Simd, UnitBuffer, order_of, simd};
-use crate::LayerOrder;
 use crate::plan::UnitPlan;
 use crate::rows::{Size, TileSink};
+use crate::{BLOCK_TOKENS, LayerOrder};
 
 pub(super) fn merge(
     level: Simd,
@@ -17,17 +17,55 @@ pub(super) fn merge(
 ) -> Result<(), MergeError> {
     let mut head = HeadReader::new(plan, &unit.head)?;
     let mut steps = StepReader::new(plan, unit, steps)?;
+    let widths = Widths::new(plan, order, steps.steps.len());
     let mut scratch = Scratch::new();
     for tile in plan.tiles() {
         let size = plan.size(tile.tokens);
-        steps.words(plan, size, order_of(plan, order, tile.head), &mut scratch);
+        steps.words(
+            plan,
+            size,
+            order_of(plan, order, tile.head),
+            &mut scratch.words,
+        );
         let params = &mut scratch.params[..size.groups];
         head.params(params)?;
         let mut matrix = sink_matrix(plan, tile, size, sink);
-        simd::merge(level, params, &scratch.widths, &scratch.words, &mut matrix);
+        simd::merge(
+            level,
+            params,
+            widths.of(tile.head),
+            &scratch.words,
+            &mut matrix,
+        );
         head.escapes(params, &mut matrix)?;
     }
     head.finish(plan, sink)
+}
+
+/// How many planes each group has. All tiles of a head have the same, so that they are counted once.
+struct Widths {
+    groups: usize,
+    of_heads: Vec<u8>,
+}
+
+impl Widths {
+    fn new(plan: &UnitPlan, order: &LayerOrder, steps: usize) -> Self {
+        let whole = plan.size(BLOCK_TOKENS);
+        let present = plan.words_of(whole, steps);
+        let mut of_heads = vec![0; plan.shape().kv_heads * whole.groups];
+        for (head, widths) in of_heads.chunks_exact_mut(whole.groups).enumerate() {
+            words::widths(order_of(plan, order, head), present, widths);
+        }
+        Self {
+            groups: whole.groups,
+            of_heads,
+        }
+    }
+
+    /// The widths of a head's groups; of a V tile with fewer groups, the first ones.
+    fn of(&self, head: usize) -> &[u8] {
+        &self.of_heads[head * self.groups..][..self.groups]
+    }
 }
 
 /// The first steps of a unit, read tile after tile.
@@ -67,25 +105,22 @@ impl<'a> StepReader<'a> {
         })
     }
 
-    /// Gathers the next tile's words and widths; the words of missing planes become zero.
+    /// Gathers the next tile's words; the words of missing planes become zero.
     pub(super) fn words(
         &mut self,
         plan: &UnitPlan,
         size: Size,
         order: Order<'_>,
-        out: &mut Scratch,
+        words: &mut [u64],
     ) {
-        let (words, widths) = (
-            &mut out.words[..size.words()],
-            &mut out.widths[..size.groups],
-        );
+        let words = &mut words[..size.words()];
         if self.steps.len() < plan.steps() {
             words.fill(0);
         }
         for (step, (bytes, at)) in self.steps.iter().zip(&mut self.at).enumerate() {
             let range = plan.step_words(size, step);
             let len = range.len() * size.word_bytes();
-            words::unpack(order, range, size, &bytes[*at..][..len], (words, widths));
+            words::unpack(order, range, size, &bytes[*at..][..len], words);
             *at += len;
         }
     }

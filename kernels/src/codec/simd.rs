@@ -113,7 +113,3 @@ pub(super) fn decode_tail(
 ) -> Result<(), EmptyCell> {
     dispatch!(level, decode_tail(params, words, sections, out))
 }
-
-pub(crate) fn sum_words(position: u64, bytes: &[u8]) -> u64 {
-    crate::checksum::sum_words(position, bytes)
-}

@@ -51,7 +51,12 @@ pub(super) fn decode(
     let mut sections = Sections::new();
     for (index, tile) in plan.tiles().enumerate() {
         let size = plan.size(tile.tokens);
-        steps.words(plan, size, order_of(plan, order, tile.head), &mut scratch);
+        steps.words(
+            plan,
+            size,
+            order_of(plan, order, tile.head),
+            &mut scratch.words,
+        );
         let params = &mut scratch.params[..size.groups];
         head.params(params)?;
         let (a_bytes, b_bytes) = tail.sections(index, size, &mut sections)?;

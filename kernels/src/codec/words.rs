@@ -47,13 +47,13 @@ pub(super) fn pack(
     }
 }
 
-/// The inverse of [`pack`]. Sets the `widths` of the groups whose words these are. Lanes past the last are anything.
+/// The inverse of [`pack`]. Lanes past the last are anything.
 pub(super) fn unpack(
     order: Order<'_>,
     range: Range<usize>,
     size: Size,
     bytes: &[u8],
-    (words, widths): (&mut [u64], &mut [u8]),
+    words: &mut [u64],
 ) {
     match order {
         Order::Listed(list) => {
@@ -66,10 +66,6 @@ pub(super) fn unpack(
                 for (word, (at, len)) in list.iter().zip(parts(size)) {
                     words[usize::from(*word)] = get(bytes, at, len);
                 }
-            }
-            // A channel's words come in ascending planes, so the last one counts.
-            for word in list {
-                widths[usize::from(word / 8)] = (word % 8) as u8 + 1;
             }
         }
         Order::PlaneMajor => {
@@ -89,7 +85,24 @@ pub(super) fn unpack(
                         *word = get(bytes, at, len);
                     }
                 }
-                widths[groups].fill(plane as u8 + 1);
+            }
+        }
+    }
+}
+
+/// How many planes each group has among the first `present` words; absent groups keep theirs.
+pub(super) fn widths(order: Order<'_>, present: usize, widths: &mut [u8]) {
+    match order {
+        Order::Listed(list) => {
+            // A channel's words come in ascending planes, so the last one counts.
+            for word in &list[..present] {
+                widths[usize::from(word / 8)] = (word % 8) as u8 + 1;
+            }
+        }
+        Order::PlaneMajor => {
+            let groups = widths.len();
+            for (group, width) in widths.iter_mut().enumerate() {
+                *width = ((present + groups - 1 - group) / groups) as u8;
             }
         }
     }

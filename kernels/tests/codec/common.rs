@@ -51,7 +51,7 @@ pub(crate) fn value(bits: u16) -> f32 {
 }
 
 /// What a block's values are like.
-pub(crate) const STYLES: usize = 12;
+pub(crate) const STYLES: usize = 13;
 
 /// A value of `style`, in a group with the random constant `group`.
 fn sample(random: &mut Random, style: usize, group: u16) -> u16 {
@@ -70,8 +70,17 @@ fn sample(random: &mut Random, style: usize, group: u16) -> u16 {
         // Now and then NaN or an infinity.
         9 if random.below(50) == 0 => [0x7fc0, 0x7f80, 0xff80, 0xffff, 0x7b80][random.below(5)],
         10 => random.bf16(),
+        11 => at_a_bound(random, group),
         _ => bf16(random.normal() * f64::from(group & 7)),
     }
+}
+
+/// A value at or beside a cell's bound, in a group whose range is as narrow as the codec allows, or wider.
+fn at_a_bound(random: &mut Random, group: u16) -> u16 {
+    let low = f64::from(value(group & 0xbfff));
+    let range = low.abs() * 2f64.powi(1 - i32::from(group % 12));
+    let bound = bf16(low + range * random.below(241) as f64 / 240.0);
+    bound.wrapping_add(random.below(3) as u16).wrapping_sub(1)
 }
 
 /// One unit, its values and what coding it needs.
