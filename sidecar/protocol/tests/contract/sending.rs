@@ -160,3 +160,22 @@ fn shutting_down_says_so_for_every_transfer_and_then_nothing() {
     assert_eq!(failed.count(), 2);
     assert!(sender.is_over() && writes(&mut sender, Priority::Residual).is_empty());
 }
+
+#[test]
+fn nothing_of_a_transfer_is_sent_once_it_is_over() {
+    let mut sender = Sender::new(EPOCH, at(0));
+    sender.handle_frame(Priority::Anchor, &grant(1 << 30), at(0));
+    sender.open(open(1), at(0)).unwrap();
+    sender.handle_frame(Priority::Anchor, &packet(Frame::Accept(NAME)), at(0));
+    for unit in [0, 1].map(UnitIndex) {
+        sender.publish(NAME, unit, &segments(BOUND)).unwrap();
+    }
+    // In the midst of a segment.
+    let begun = std::iter::from_fn(|| sender.poll_transmit(Priority::Anchor, at(0)))
+        .find(|transmit| matches!(transmit, Transmit::Chunk(_)));
+    assert!(begun.is_some());
+    sender.cancel(NAME, "the client went away");
+    for on in Priority::ALL {
+        assert_eq!(chunks(&mut sender, on), []);
+    }
+}
