@@ -62,6 +62,27 @@ impl UnitBuffer {
 }
 
 /// The codec at one SIMD level. Stateless and cheap to copy; units may be coded by any number of threads.
+///
+/// ```
+/// use lynx_kernels::{Blocks, Codec, Kind, KvShape, Profile, RawTokens, UnitBuffer, UnitPlan};
+///
+/// let shape = KvShape { layers: 1, kv_heads: 2, head_dim: 64 };
+/// let profile = Profile::uniform(shape)?;
+/// let cuts = profile.cuts("4".parse()?);
+/// let plan = UnitPlan::new(shape, Kind::K, 0..100, RawTokens::for_prompt(100), cuts)?;
+/// let sent = Blocks::new(shape, Kind::K, 0..100);
+///
+/// let codec = Codec::detect();
+/// let mut unit = UnitBuffer::default();
+/// codec.split(&plan, profile.layer(0), &sent, &mut unit);
+/// codec.encode_tail(&plan, &sent, &mut unit.tail);
+///
+/// let mut received = Blocks::new(shape, Kind::K, 0..100);
+/// codec.merge(&plan, profile.layer(0), &unit, 1, &mut received)?; // the anchor
+/// codec.decode_tail(&plan, profile.layer(0), &unit, &mut received)?; // everything, bit for bit
+/// assert_eq!(received.data(), sent.data());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Codec {
     simd: Simd,
