@@ -1,6 +1,8 @@
 //! Seeded noise for tests.
 
-use half::f16;
+use half::{bf16, f16};
+
+use crate::quant::TensorType;
 
 /// A generator of arbitrary but always the same numbers (SplitMix64).
 pub(crate) struct Noise(pub(crate) u64);
@@ -29,38 +31,39 @@ impl Noise {
         std::array::from_fn(|_| self.float())
     }
 
-    /// Bytes in which the 16-bit floats at `halves` of every block of `block` bytes are small finite numbers.
-    pub(crate) fn blocks(&mut self, count: usize, block: usize, halves: &[usize]) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..count * block)
+    /// Whole blocks of a storage type, whose numbers are of the size that a model's weights have, around 0.1.
+    pub(crate) fn tensor(&mut self, kind: TensorType, shape: &[usize]) -> Vec<u8> {
+        let count = kind.bytes_for(shape).unwrap() / kind.block_bytes();
+        // Where a block's 16-bit floats are, and by what its codes multiply them at most.
+        let (halves, most): (&[usize], f32) = match kind {
+            TensorType::F32 => {
+                return (0..count)
+                    .flat_map(|_| (self.float() / 8.0).to_le_bytes())
+                    .collect();
+            }
+            TensorType::Bf16 => {
+                let bits = |float: f32| bf16::from_f32(float / 8.0).to_le_bytes();
+                return (0..count).flat_map(|_| bits(self.float())).collect();
+            }
+            TensorType::F16 => (&[0], 1.0),
+            TensorType::Q4_0 => (&[0], 8.0),
+            TensorType::Q4_1 => (&[0, 2], 15.0),
+            TensorType::Q5_0 => (&[0], 16.0),
+            TensorType::Q5_1 => (&[0, 2], 31.0),
+            TensorType::Q8_0 => (&[0], 127.0),
+            TensorType::Q4K => (&[0, 2], 15.0 * 63.0),
+            TensorType::Q5K => (&[0, 2], 31.0 * 63.0),
+            TensorType::Q6K => (&[208], 32.0 * 127.0),
+        };
+        let mut bytes: Vec<u8> = (0..count * kind.block_bytes())
             .map(|_| self.next().to_le_bytes()[0])
             .collect();
-        for block in bytes.chunks_exact_mut(block) {
+        for block in bytes.chunks_exact_mut(kind.block_bytes()) {
             for &at in halves {
                 block[at..at + 2]
-                    .copy_from_slice(&f16::from_f32(self.float() / 16.0).to_le_bytes());
+                    .copy_from_slice(&f16::from_f32(self.float() / 8.0 / most).to_le_bytes());
             }
         }
         bytes
-    }
-
-    /// Whole blocks of a storage type, all of whose numbers are finite and small.
-    pub(crate) fn tensor(&mut self, kind: crate::TensorType, shape: &[usize]) -> Vec<u8> {
-        use crate::TensorType::{Bf16, F16, F32, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
-        let count = kind.bytes_for(shape).unwrap() / kind.block_bytes();
-        let halves: &[usize] = match kind {
-            F32 => {
-                return (0..count)
-                    .flat_map(|_| self.float().to_le_bytes())
-                    .collect();
-            }
-            Bf16 => {
-                let bits = |float: f32| half::bf16::from_f32(float).to_le_bytes();
-                return (0..count).flat_map(|_| bits(self.float())).collect();
-            }
-            F16 | Q4_0 | Q5_0 | Q8_0 => &[0],
-            Q4_1 | Q5_1 | Q4K | Q5K => &[0, 2],
-            Q6K => &[208],
-        };
-        self.blocks(count, kind.block_bytes(), halves)
     }
 }
