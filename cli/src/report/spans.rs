@@ -15,7 +15,7 @@ pub(super) struct LinkSpan {
 
 /// The spans of these events, in order. Bytes take the time that the link's rate gives them (`link_bps`, 0 where it has none), so
 /// that a link which waits for the prefill is seen to wait. Counts told at one moment share the time up to it by their bytes, the
-/// anchor first. Stretches closer than `resolution` seconds become one.
+/// anchor first. Stretches closer than `resolution` seconds become one; a heartbeat or two between them is left out.
 pub(super) fn link_spans(events: &[Event], link_bps: u64, resolution: f64) -> Vec<LinkSpan> {
     let mut sent: Vec<(f64, Class, u64)> = Vec::new();
     let mut complete: Vec<f64> = Vec::new();
@@ -71,7 +71,19 @@ pub(super) fn link_spans(events: &[Event], link_bps: u64, resolution: f64) -> Ve
         }
         free_at = end;
     }
-    spans
+    without_trifles(spans, resolution)
+}
+
+/// Leaves out what is too little to be seen, and joins what it had kept apart.
+fn without_trifles(spans: Vec<LinkSpan>, resolution: f64) -> Vec<LinkSpan> {
+    let all = spans
+        .iter()
+        .fold(0, |sum: u64, span| sum.saturating_add(span.bytes));
+    let mut joined = Vec::new();
+    for span in spans.into_iter().filter(|span| span.bytes >= all / 2000) {
+        append(&mut joined, span, resolution);
+    }
+    joined
 }
 
 /// Adds a span, or makes the last one longer.
@@ -154,6 +166,19 @@ mod tests {
             times,
             [(Class::Anchor, 0.0, 3.0), (Class::Residual, 3.0, 4.0)]
         );
+    }
+
+    #[test]
+    fn heartbeats_are_left_out() {
+        let mut events = vec![
+            sent(Class::Anchor, 1_000_000, 1.0),
+            sent(Class::Residual, 20, 1.0),
+            sent(Class::Anchor, 2_000_000, 2.0),
+        ];
+        events.extend((3..9_u8).map(|t| sent(Class::Residual, 20 * u64::from(t), f64::from(t))));
+        let spans = link_spans(&events, 8_000_000, 0.01);
+        let times: Vec<_> = spans.iter().map(|s| (s.start, s.end, s.bytes)).collect();
+        assert_eq!(times, [(0.0, 2.0, 2_000_000)]);
     }
 
     #[test]
