@@ -49,6 +49,7 @@ pub struct Model {
 /// `lynx demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
+    /// What to run it on
     #[command(flatten)]
     pub model: Model,
     /// The emulated link's rate, such as 100mbit or 1gbit
@@ -73,14 +74,14 @@ pub struct Demo {
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(2..=4096))]
     pub tokens: u32,
     /// 0 is greedy; above, tokens are sampled
-    #[arg(long, default_value = "0", value_parser = temperature)]
+    #[arg(long, default_value = "0", value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: f32,
     /// The seed of sampling
     #[arg(long, default_value = "1")]
     pub seed: u64,
-    /// The anchor's mean width in bits; by default the policy chooses it
-    #[arg(long, value_name = "BITS")]
-    pub anchor: Option<Width>,
+    /// The anchor's mean width in bits, such as 4 or 3.5, or auto: the policy's choice for the link as it was last seen
+    #[arg(long, value_name = "BITS", default_value = "4", value_parser = anchor)]
+    pub anchor: Anchor,
     /// Where the page with the timeline goes
     #[arg(long, value_name = "PATH", default_value = "lynx-demo.html")]
     pub report: PathBuf,
@@ -116,8 +117,10 @@ pub struct Output {
 /// `lynx bench ttft`.
 #[derive(Debug, Args)]
 pub struct Ttft {
+    /// What to run it on
     #[command(flatten)]
     pub model: Model,
+    /// Where the rows go
     #[command(flatten)]
     pub output: Output,
     /// Only this scenario
@@ -133,15 +136,17 @@ pub struct Ttft {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub prompts: Option<u32>,
     /// 0 is greedy; above, tokens are sampled
-    #[arg(long, default_value = "0", value_parser = temperature)]
+    #[arg(long, default_value = "0", value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: f32,
 }
 
 /// `lynx bench accuracy`.
 #[derive(Debug, Args)]
 pub struct Accuracy {
+    /// What to run it on
     #[command(flatten)]
     pub model: Model,
+    /// Where the rows go
     #[command(flatten)]
     pub output: Output,
 }
@@ -149,6 +154,7 @@ pub struct Accuracy {
 /// `lynx calibrate`.
 #[derive(Debug, Args)]
 pub struct Calibrate {
+    /// What to run it on
     #[command(flatten)]
     pub model: Model,
     /// Texts of the kind the model will read; without any, three built-in ones
@@ -166,6 +172,7 @@ pub enum Node {
     Prefill(NodeOptions),
     /// Receives KV and answers
     Decode {
+        /// What both nodes take
         #[command(flatten)]
         options: NodeOptions,
         /// Where the prefill node's KV comes from
@@ -180,11 +187,42 @@ pub enum Node {
 /// What both nodes take.
 #[derive(Debug, Args)]
 pub struct NodeOptions {
+    /// What to run it on
     #[command(flatten)]
     pub model: Model,
     /// The longest sequence, prompt and answer
     #[arg(long)]
     pub max_tokens: u32,
+}
+
+/// How wide an anchor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// So wide.
+    Fixed(Width),
+    /// As the policy says.
+    Auto,
+}
+
+impl Anchor {
+    /// The width in eighths of a bit, where it is fixed.
+    pub fn eighths(self) -> Option<u8> {
+        match self {
+            Self::Fixed(width) => Some(width.eighths()),
+            Self::Auto => None,
+        }
+    }
+}
+
+fn anchor(text: &str) -> Result<Anchor, String> {
+    match text {
+        "auto" => Ok(Anchor::Auto),
+        _ => match text.parse::<Width>() {
+            Ok(width) if width.bits() >= 1.0 => Ok(Anchor::Fixed(width)),
+            Ok(_) => Err("an anchor has at least 1 bit".to_owned()),
+            Err(error) => Err(format!("{error}, or auto")),
+        },
+    }
 }
 
 fn temperature(text: &str) -> Result<f32, String> {

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
-use lynx_engine::{ChatTemplate, Gguf, Message, TokenId, Tokenizer};
+use anyhow::{Context as _, Result, ensure};
+use lynx_engine::{ChatTemplate, Config, Gguf, Message, TokenId, Tokenizer};
 
 use crate::prompts::{Prompt, Source};
 
@@ -11,6 +11,7 @@ use crate::prompts::{Prompt, Source};
 #[derive(Debug)]
 pub struct Chat {
     model: String,
+    context: usize,
     tokenizer: Tokenizer,
     /// `None` where the model's file has none: it gets the text as it is.
     template: Option<ChatTemplate>,
@@ -25,9 +26,11 @@ impl Chat {
         let gguf = Gguf::open(path).with_context(|| format!("opening {}", path.display()))?;
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
         let template = ChatTemplate::from_gguf(&gguf, tokenizer.special_texts()).ok();
+        let context = Config::from_gguf(&gguf)?.context;
         let model = gguf.string("general.name").unwrap_or_default().to_owned();
         Ok(Self {
             model,
+            context,
             tokenizer,
             template,
         })
@@ -36,6 +39,20 @@ impl Chat {
     /// The model's name, as its file gives it.
     pub fn model(&self) -> &str {
         &self.model
+    }
+
+    /// Whether a prompt and an answer of these lengths fit.
+    ///
+    /// # Errors
+    /// Where they are longer than what the model was trained for.
+    pub fn check_length(&self, prompt: usize, answer: u32) -> Result<()> {
+        let (context, room) = (self.context, self.context.saturating_sub(answer as usize));
+        ensure!(
+            prompt <= room,
+            "the prompt has {prompt} tokens and the answer up to {answer}, and the model reads at most {context}: \
+             shorten the prompt to {room} tokens"
+        );
+        Ok(())
     }
 
     /// The tokenizer alone.

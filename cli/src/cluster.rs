@@ -151,7 +151,11 @@ impl Cluster {
         self.decode.tell(&Command::Run(spec)).await?;
         let mut events = Vec::new();
         loop {
-            match self.decode.hear().await? {
+            let report = match self.decode.hear().await {
+                Ok(report) => report,
+                Err(error) => return Err(self.prefill.blamed_for(error)),
+            };
+            match report {
                 Report::Happened { run, event } if run == this => {
                     watch(&event);
                     events.push(event);
@@ -222,6 +226,14 @@ impl Node {
             output: BufReader::new(output).lines(),
             about: None,
         })
+    }
+
+    /// What is wrong at the other node may be that this one is gone.
+    fn blamed_for(&mut self, error: anyhow::Error) -> anyhow::Error {
+        match self.child.try_wait() {
+            Ok(Some(status)) => error.context(format!("{} has ended ({status})", self.role)),
+            _ => error,
+        }
     }
 
     async fn forget(&mut self) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `lynx demo`: one prompt, two nodes, a narrow link, and five ways to move the KV cache.
 
+use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use lynx_units::{BitRate, Bytes};
@@ -30,6 +30,10 @@ pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
     let chat = Chat::open(&model)?;
     let (prompt, tokens) = prompt(args, &chat)?;
     let length = u32::try_from(tokens.len())?;
+    chat.check_length(tokens.len(), args.tokens)?;
+    // Before minutes of work, not after them.
+    let mut page_file =
+        File::create(&args.report).with_context(|| format!("writing {}", args.report.display()))?;
     let options = Options {
         model,
         profile: args.model.profile.clone(),
@@ -62,7 +66,9 @@ pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
         bench::write_json(path, &rows)?;
     }
     let page = page(&cluster, args, prompt, runs);
-    write_page(&args.report, &page)?;
+    page_file
+        .write_all(page.html().as_bytes())
+        .with_context(|| format!("writing {}", args.report.display()))?;
     writeln!(
         out,
         "\nThe timeline is in {}: open it in a browser.",
@@ -153,7 +159,7 @@ async fn answer(
             ..Sampling::GREEDY
         },
         ignore_eos: true,
-        anchor_eighths: args.anchor.map(|width| width.eighths()),
+        anchor_eighths: args.anchor.eighths(),
     };
     writeln!(out, "{method}")?;
     let mut shown = Answer::new(out, style);
@@ -203,10 +209,6 @@ fn page(cluster: &Cluster, args: &Demo, prompt: Prompt, runs: Vec<RunResult>) ->
         runs,
         prompts: vec![(prompt.name, text)],
     }
-}
-
-fn write_page(path: &Path, page: &Page) -> Result<()> {
-    std::fs::write(path, page.html()).with_context(|| format!("writing {}", path.display()))
 }
 
 impl Outcome {

@@ -30,10 +30,23 @@ fn main() -> ExitCode {
     match run(command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("lynx: {error:#}");
+            eprintln!("lynx: {}", explain(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error and its causes; a cause that was told by what came of it is not told again.
+fn explain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn run(command: Command) -> Result<ExitCode> {

@@ -5,8 +5,10 @@
 
 pub mod coding;
 pub mod decode;
+mod drafting;
 pub mod messages;
 mod peer;
+mod peering;
 pub mod prefill;
 mod request;
 mod setup;

@@ -15,6 +15,9 @@ use crate::terminal::Style;
 /// Tokens of every answer: the table looks at the 64th.
 pub const ANSWER: u32 = 64;
 
+/// Four bits: the width whose times the specification promises.
+const ANCHOR_EIGHTHS: u8 = 32;
+
 /// One row of the plan.
 #[derive(Clone, Debug)]
 struct Setting {
@@ -124,7 +127,7 @@ async fn compare(
             max_tokens: ANSWER,
             sampling,
             ignore_eos: true,
-            anchor_eighths: None,
+            anchor_eighths: Some(ANCHOR_EIGHTHS),
         };
         cluster
             .prepare(setting.scenario, &tokens, |_, _| {})

@@ -65,7 +65,7 @@ impl Coding {
             .context("the anchor's width is over 8 bits")?;
         let cuts = Cuts::new(width, descriptor.anchor_v)?;
         ensure!(
-            descriptor.from_token % 64 == 0,
+            descriptor.from_token.is_multiple_of(64),
             "a transfer starts at a multiple of 64 tokens, not at {}",
             descriptor.from_token
         );

@@ -7,7 +7,7 @@ use lynx_transport::PeerInfo;
 use crate::lab::shape_of;
 
 /// What this node says of itself when a link comes up: nodes that differ in any of it refuse each other.
-pub fn info(name: &str, model: &Model, profile: &Profile) -> PeerInfo {
+pub(super) fn info(name: &str, model: &Model, profile: &Profile) -> PeerInfo {
     let shape = shape_of(model);
     PeerInfo::new(name)
         .with("codec", &CODEC_VERSION.to_string())
@@ -23,7 +23,7 @@ pub fn info(name: &str, model: &Model, profile: &Profile) -> PeerInfo {
 }
 
 /// The profile's name in a descriptor: enough of its hash to tell profiles apart, and to read aloud.
-pub fn profile_name(profile: &Profile) -> String {
+pub(super) fn profile_name(profile: &Profile) -> String {
     format!("{} ({})", profile.name(), hex(&profile.hash().0[..8]))
 }
 

@@ -176,7 +176,7 @@ impl Node {
                 }
             }
             Signal::Command(Ok(Command::Forget)) => {
-                self.engine = self.setup.engine()?;
+                self.engine.forget();
                 self.serving.clear();
                 report(&Report::Forgotten);
             }
@@ -404,10 +404,9 @@ impl Transfer {
         };
         let segments = segments.into_iter().map(payload).collect();
         // A link that is over has failed the transfer on the other side too.
-        drop(
-            self.link
-                .publish(self.id, UnitIndex(u32::try_from(unit)?), segments),
-        );
+        self.link
+            .publish(self.id, UnitIndex(u32::try_from(unit)?), segments)
+            .ok();
         Ok(())
     }
 

@@ -26,6 +26,7 @@ pub(super) struct Running {
     /// Whether the engine still waits for KV.
     pub(super) loading: bool,
     tokens: Vec<TokenId>,
+    drafted: u32,
     /// The text up to the last verified token, and up to the last token at all.
     text: TextStream,
     draft: TextStream,
@@ -54,6 +55,7 @@ impl Running {
             fresh: Vec::new(),
             loading: true,
             tokens: Vec::new(),
+            drafted: 0,
             draft: text.clone(),
             text,
         }
@@ -75,6 +77,11 @@ impl Running {
 
     pub(super) fn has_fresh(&self) -> bool {
         self.loading && !self.fresh.is_empty()
+    }
+
+    /// Tokens drafted so far.
+    pub(super) fn drafted(&self) -> u32 {
+        self.drafted
     }
 
     /// Brings everything that arrived since the last call into the engine's blocks.
@@ -189,6 +196,7 @@ impl Running {
 
     fn token(&mut self, index: u32, token: TokenId, provisional: bool, t: f64) {
         let text = if provisional {
+            self.drafted += 1;
             self.draft.push(token)
         } else {
             self.tokens.push(token);

@@ -19,17 +19,17 @@ use crate::{config, lab, model_file, profile};
 
 /// A model, its words, and what its KV is coded with.
 #[derive(Debug)]
-pub struct Setup {
+pub(super) struct Setup {
     /// The model.
-    pub model: Arc<Model>,
+    pub(super) model: Arc<Model>,
     /// Its tokenizer.
-    pub tokenizer: Arc<Tokenizer>,
+    pub(super) tokenizer: Arc<Tokenizer>,
     /// Which words come first.
-    pub profile: Arc<Profile>,
+    pub(super) profile: Arc<Profile>,
     /// What splits and merges.
-    pub codec: Codec,
+    pub(super) codec: Codec,
     /// What the links' deadlines are told by.
-    pub clock: Clock,
+    pub(super) clock: Clock,
     options: EngineOptions,
 }
 
@@ -38,7 +38,7 @@ impl Setup {
     ///
     /// # Errors
     /// Where the model or the profile can't be used.
-    pub fn open(options: &NodeOptions) -> Result<Self> {
+    pub(super) fn open(options: &NodeOptions) -> Result<Self> {
         let path = model_file::locate(options.model.model.as_deref())?;
         let model = open_model(&path)?;
         let tokenizer = Arc::new(Chat::open(&path)?.into_tokenizer());
@@ -69,7 +69,7 @@ impl Setup {
     ///
     /// # Errors
     /// Where its threads can't be started.
-    pub fn engine(&self) -> Result<Engine> {
+    pub(super) fn engine(&self) -> Result<Engine> {
         Ok(Engine::new(
             self.model.clone(),
             self.tokenizer.clone(),
@@ -78,7 +78,7 @@ impl Setup {
     }
 
     /// The KV's shape.
-    pub fn shape(&self) -> KvShape {
+    pub(super) fn shape(&self) -> KvShape {
         lab::shape_of(&self.model)
     }
 
@@ -86,12 +86,12 @@ impl Setup {
     ///
     /// # Errors
     /// Where it has more to say than fits.
-    pub fn link(&self, info: PeerInfo) -> Result<LinkConfig> {
+    pub(super) fn link(&self, info: PeerInfo) -> Result<LinkConfig> {
         Ok(LinkConfig::new(self.clock, info)?)
     }
 
     /// What this node says of itself to its parent.
-    pub fn ready(&self) -> Ready {
+    pub(super) fn ready(&self) -> Ready {
         Ready {
             data: None,
             control: None,
@@ -109,7 +109,7 @@ fn open_model(path: &Path) -> Result<Model> {
 }
 
 /// Writes a line that the parent reads. A parent that is gone needs no report.
-pub fn report(report: &Report) {
+pub(super) fn report(report: &Report) {
     let Ok(mut line) = serde_json::to_vec(report) else {
         return;
     };
@@ -119,7 +119,7 @@ pub fn report(report: &Report) {
 }
 
 /// Reads the parent's commands on a thread of its own, until the parent is gone: then this process ends at once.
-pub fn listen<S: Send + 'static>(signals: Sender<S>, wrap: fn(Result<Command>) -> S) {
+pub(super) fn listen<S: Send + 'static>(signals: Sender<S>, wrap: fn(Result<Command>) -> S) {
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { break };
@@ -134,7 +134,7 @@ pub fn listen<S: Send + 'static>(signals: Sender<S>, wrap: fn(Result<Command>) -
 
 /// This process's largest resident memory since [`forget_peak`], without `weights` bytes of model; `None` where the system
 /// doesn't tell.
-pub fn memory_without(weights: usize) -> Option<u64> {
+pub(super) fn memory_without(weights: usize) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
         .lines()
@@ -145,6 +145,6 @@ pub fn memory_without(weights: usize) -> Option<u64> {
 
 /// Begins to measure anew: opening a model takes memory that running it doesn't. Where the system has no such thing, the
 /// peak of opening stays in the figure.
-pub fn forget_peak() {
+pub(super) fn forget_peak() {
     drop(std::fs::write("/proc/self/clear_refs", "5"));
 }

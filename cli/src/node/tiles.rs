@@ -5,7 +5,7 @@ use lynx_kernels::{BLOCK_TOKENS, Kind, Rows, RowsMut, TileSink, TileSource};
 
 /// One layer's K or V of a sequence, to be read.
 #[derive(Debug)]
-pub struct Source<'a> {
+pub(super) struct Source<'a> {
     kv: &'a SequenceKv<'a>,
     layer: usize,
     kind: Kind,
@@ -13,12 +13,12 @@ pub struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// Layer `layer`'s K or V of `kv`.
-    pub fn new(kv: &'a SequenceKv<'a>, layer: usize, kind: Kind) -> Self {
+    pub(super) fn new(kv: &'a SequenceKv<'a>, layer: usize, kind: Kind) -> Self {
         Self { kv, layer, kind }
     }
 
     /// One head's block: K as `[channel][64 tokens]`, V as `[64 tokens][channel]`.
-    pub fn block(&self, head: usize, block: usize) -> &[u16] {
+    pub(super) fn block(&self, head: usize, block: usize) -> &[u16] {
         match self.kind {
             Kind::K => self.kv.k(self.layer, head, block),
             Kind::V => self.kv.v(self.layer, head, block),
@@ -38,7 +38,7 @@ impl TileSource for Source<'_> {
 
 /// One layer's K or V of a sequence, to be written.
 #[derive(Debug)]
-pub struct Sink<'a, 'kv> {
+pub(super) struct Sink<'a, 'kv> {
     kv: &'a mut SequenceKvMut<'kv>,
     layer: usize,
     kind: Kind,
@@ -46,12 +46,12 @@ pub struct Sink<'a, 'kv> {
 
 impl<'a, 'kv> Sink<'a, 'kv> {
     /// Layer `layer`'s K or V of `kv`.
-    pub fn new(kv: &'a mut SequenceKvMut<'kv>, layer: usize, kind: Kind) -> Self {
+    pub(super) fn new(kv: &'a mut SequenceKvMut<'kv>, layer: usize, kind: Kind) -> Self {
         Self { kv, layer, kind }
     }
 
     /// One head's block, laid out as [`Source::block`].
-    pub fn block_mut(&mut self, head: usize, block: usize) -> &mut [u16] {
+    pub(super) fn block_mut(&mut self, head: usize, block: usize) -> &mut [u16] {
         match self.kind {
             Kind::K => self.kv.k_mut(self.layer, head, block),
             Kind::V => self.kv.v_mut(self.layer, head, block),

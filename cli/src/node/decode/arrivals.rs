@@ -1,0 +1,201 @@
+//! What arrives on the link, on its way into the engine's blocks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use lynx_engine::Exactness;
+use lynx_kernels::checksum;
+use lynx_protocol::{Code, Reason};
+use lynx_transport::ReceiverEvent;
+use lynx_units::{BitRate, Bytes, Priority, Timestamp, TransferId};
+
+use super::Node;
+use crate::clock::{self, seconds_between};
+use crate::node::coding::Descriptor;
+use crate::node::request::Running;
+use crate::run::Event;
+
+impl Node {
+    pub(super) fn on_link(&mut self, event: ReceiverEvent) -> Result<()> {
+        match event {
+            ReceiverEvent::Offered {
+                transfer,
+                descriptor,
+                ..
+            } => self.on_offer(transfer, &descriptor),
+            ReceiverEvent::SegmentComplete {
+                transfer,
+                unit,
+                segment,
+                bytes,
+                checksum: expected,
+            } => {
+                let Some(running) = self
+                    .running
+                    .iter_mut()
+                    .find(|r| r.transfer == transfer && r.loading)
+                else {
+                    return Ok(());
+                };
+                let taken = if checksum(&bytes) == expected {
+                    running.take(unit, usize::from(segment.0), bytes.into_vec())
+                } else {
+                    Err(anyhow::anyhow!(
+                        "segment {segment} of unit {unit} has another checksum than its sender computed"
+                    ))
+                };
+                taken.or_else(|error| self.refuse(transfer, &error))
+            }
+            ReceiverEvent::LevelComplete { transfer, level } => self.on_level(transfer, level),
+            ReceiverEvent::Complete(transfer) => self.on_complete(transfer),
+            ReceiverEvent::Failed(transfer, reason)
+            | ReceiverEvent::Cancelled(transfer, reason) => {
+                self.lose(transfer, &reason.to_string())
+            }
+            ReceiverEvent::Broken(_) => Ok(()),
+        }
+    }
+
+    fn on_offer(&mut self, transfer: TransferId, descriptor: &[u8]) -> Result<()> {
+        let Some(running) = self
+            .running
+            .iter()
+            .find(|running| running.transfer == transfer && running.loading)
+        else {
+            self.link
+                .reject(transfer, "no request waits for this transfer")
+                .ok();
+            return Ok(());
+        };
+        let offered = serde_json::from_slice::<Descriptor>(descriptor).ok();
+        let same = offered.is_some_and(|offered| offered.run == running.run);
+        let answered = if same {
+            self.link
+                .accept(transfer, Arc::new(running.coding.transfer().clone()))
+        } else {
+            self.link
+                .reject(transfer, "the descriptor is not the one that was asked for")
+        };
+        // A link that is over says so in its events.
+        answered.ok();
+        Ok(())
+    }
+
+    fn on_level(&mut self, transfer: TransferId, level: u8) -> Result<()> {
+        self.merge()?;
+        let now = clock::now();
+        let Some(running) = self
+            .running
+            .iter()
+            .find(|running| running.transfer == transfer && running.loading)
+        else {
+            return Ok(());
+        };
+        let t = seconds_between(running.start, now);
+        running.happened(Event::LevelComplete {
+            level: u32::from(level),
+            t,
+        });
+        let Some(anchor) = running.anchor else {
+            return Ok(());
+        };
+        if level == running.coding.last_level() {
+            return Ok(());
+        }
+        let t = seconds_between(running.start, clock::now());
+        let (request, due_in) = (running.request, self.due_in(running, now));
+        let token_time = self.engine.token_time();
+        let drafted = running.drafted();
+        let info = self
+            .drafting
+            .anchor_info(anchor, due_in, drafted, token_time, now);
+        running.happened(if level == 0 {
+            Event::AnchorReady { t }
+        } else {
+            Event::Refined {
+                level: u32::from(level),
+                t,
+            }
+        });
+        Ok(self.engine.anchor_ready(request, info)?)
+    }
+
+    /// When the rest is due; `None` where nobody can tell.
+    fn due_in(&self, running: &Running, now: Timestamp) -> Option<Duration> {
+        let received = self.received();
+        let left = Bytes::new(running.residual_bytes()) - received[Priority::Residual.index()];
+        let estimate = self.link.stats().estimate.rate;
+        let measured = BitRate::from_delivery(received.into_iter().sum(), running.age(now));
+        let rate = if estimate == BitRate::ZERO {
+            measured
+        } else {
+            estimate
+        };
+        rate.time_for(left)
+    }
+
+    fn on_complete(&mut self, transfer: TransferId) -> Result<()> {
+        self.merge()?;
+        let now = clock::now();
+        let Some(running) = self
+            .running
+            .iter_mut()
+            .find(|running| running.transfer == transfer && running.loading)
+        else {
+            return Ok(());
+        };
+        running.end_loading();
+        running.happened(Event::FullReady {
+            t: seconds_between(running.start, now),
+        });
+        let exactness = if running.coding.is_exact() {
+            Exactness::Exact
+        } else {
+            Exactness::Quantised
+        };
+        let request = running.request;
+        Ok(self.engine.full_ready(request, exactness)?)
+    }
+
+    /// The transfer won't come: the engine computes the prompt itself.
+    pub(super) fn lose(&mut self, transfer: TransferId, why: &str) -> Result<()> {
+        let Some(running) = self
+            .running
+            .iter_mut()
+            .find(|running| running.transfer == transfer && running.loading)
+        else {
+            return Ok(());
+        };
+        running.end_loading();
+        let request = running.request;
+        Ok(self.engine.kv_failed(request, why.to_owned())?)
+    }
+
+    /// What came can't be merged: this side ends the transfer.
+    fn refuse(&mut self, transfer: TransferId, error: &anyhow::Error) -> Result<()> {
+        let why = format!("{error:#}");
+        self.link
+            .fail(transfer, Reason::new(Code::Application, &why))
+            .ok();
+        self.lose(transfer, &why)
+    }
+
+    pub(super) fn merge(&mut self) -> Result<()> {
+        let mut refused = Vec::new();
+        for running in self
+            .running
+            .iter_mut()
+            .filter(|running| running.has_fresh())
+        {
+            let kv = self.engine.kv_mut(running.request)?;
+            if let Err(error) = running.merge(&self.setup, kv) {
+                refused.push((running.transfer, error));
+            }
+        }
+        for (transfer, error) in refused {
+            self.refuse(transfer, &error)?;
+        }
+        Ok(())
+    }
+}

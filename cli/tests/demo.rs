@@ -1,0 +1,185 @@
+//! The command as its users run it: real processes, the real model, a narrow link.
+#![cfg(test)]
+
+mod support;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use lynx::rows::TtftRow;
+use lynx::run::Method;
+use support::{Folder, lynx, model, nodes_of, text, until};
+
+/// A demo that takes some seconds: a short prompt, a link to match.
+fn short_demo(folder: &Folder, more: &[&str]) -> Vec<TtftRow> {
+    let (json, page) = (folder.path("rows.json"), folder.path("page.html"));
+    let output = lynx()
+        .args([
+            "demo",
+            "--prompt-tokens",
+            "300",
+            "--tokens",
+            "20",
+            "--link",
+            "40mbit",
+        ])
+        .args(["--json", &json, "--report", &page])
+        .args(more)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("Lynx exact"), "{shown}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(
+        page.contains("<svg") && page.ends_with("</html>\n"),
+        "the page is whole"
+    );
+    serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()
+}
+
+fn row(rows: &[TtftRow], method: Method) -> &TtftRow {
+    rows.iter().find(|row| row.method == method).unwrap()
+}
+
+fn assert_exact(rows: &[TtftRow]) {
+    let exact = row(rows, Method::LynxExact);
+    assert_eq!(exact.equal_to_bf16, Some(true));
+    let share = exact.wire_bytes as f64 / row(rows, Method::Bf16).wire_bytes as f64;
+    // A short prompt has more parameters and raw tokens to a code than a long one.
+    assert!((0.5..0.76).contains(&share), "{share}");
+    assert!(exact.accepted <= exact.drafted);
+}
+
+#[test]
+fn a_warm_demo_gives_bf16s_tokens_for_fewer_bytes() {
+    let rows = short_demo(&Folder::new(), &[]);
+    assert_eq!(rows.len(), Method::ALL.len());
+    assert_exact(&rows);
+    assert!(
+        row(&rows, Method::LynxExact).drafted > 0,
+        "there was time to draft"
+    );
+}
+
+#[test]
+fn a_cold_demo_streams_layers_and_gives_the_same_tokens() {
+    assert_exact(&short_demo(&Folder::new(), &["--scenario", "cold"]));
+}
+
+#[test]
+fn sampled_output_is_bf16s_too() {
+    assert_exact(&short_demo(
+        &Folder::new(),
+        &["--temperature", "0.9", "--seed", "7"],
+    ));
+}
+
+#[test]
+fn every_anchor_width_gives_the_same_tokens() {
+    for width in ["1", "2.5", "8"] {
+        assert_exact(&short_demo(&Folder::new(), &["--anchor", width]));
+    }
+}
+
+#[test]
+fn a_text_and_a_question_of_the_users_own_are_asked() {
+    let folder = Folder::new();
+    let own = folder.write(
+        "own.txt",
+        &"The lighthouse keeper's cat is called Biscuit. ".repeat(20),
+    );
+    let question = "What is the cat called?";
+    assert_exact(&short_demo(
+        &folder,
+        &["--prompt-file", &own, "--question", question],
+    ));
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    let folder = Folder::new();
+    let own_model = folder.path("model.gguf");
+    std::os::unix::fs::symlink(model(), &own_model).unwrap();
+    let mut demo = lynx()
+        .args([
+            "demo",
+            "--model",
+            &own_model,
+            "--report",
+            &folder.path("page.html"),
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("both nodes run", || nodes_of(&own_model).len() == 2);
+    Command::new("kill")
+        .args(["-INT", &demo.id().to_string()])
+        .status()
+        .unwrap();
+    assert_eq!(demo.wait().unwrap().code(), Some(130));
+    until("no node is left", || nodes_of(&own_model).is_empty());
+}
+
+#[test]
+fn a_killed_parent_takes_its_nodes_with_it() {
+    let folder = Folder::new();
+    let own_model = folder.path("model.gguf");
+    std::os::unix::fs::symlink(model(), &own_model).unwrap();
+    let mut demo = lynx()
+        .args([
+            "demo",
+            "--model",
+            &own_model,
+            "--report",
+            &folder.path("page.html"),
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("both nodes run", || nodes_of(&own_model).len() == 2);
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    until("no node is left", || nodes_of(&own_model).is_empty());
+}
+
+#[test]
+fn a_killed_prefill_node_is_named_in_bounded_time() {
+    let folder = Folder::new();
+    let own_model = folder.path("model.gguf");
+    std::os::unix::fs::symlink(model(), &own_model).unwrap();
+    let demo = lynx()
+        .args([
+            "demo",
+            "--model",
+            &own_model,
+            "--link",
+            "1mbit",
+            "--prompt-tokens",
+            "300",
+            "--report",
+            &folder.path("page.html"),
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("both nodes run", || nodes_of(&own_model).len() == 2);
+    for (pid, arguments) in nodes_of(&own_model) {
+        if arguments.contains("prefill") {
+            Command::new("kill")
+                .args(["-KILL", &pid.to_string()])
+                .status()
+                .unwrap();
+        }
+    }
+    let output = support::wait_at_most(demo, Duration::from_secs(90));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("prefill node"),
+        "{}",
+        text(&output.stderr)
+    );
+}

@@ -1,0 +1,196 @@
+//! What the command says to what it can't do: one message that names the thing and the way out, status 1 or 2, no panic.
+#![cfg(test)]
+
+mod support;
+
+use std::net::TcpListener;
+
+use support::{Folder, lynx, model, text};
+
+/// Runs the command, and checks its status and that its message holds all of `words`.
+fn refuses(arguments: &[&str], status: i32, words: &[&str]) {
+    let output = lynx().args(arguments).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+    assert!(!said.contains("panicked"), "{said}");
+    for word in words {
+        assert!(
+            said.contains(word),
+            "{arguments:?}: {said:?} does not say {word:?}"
+        );
+    }
+}
+
+#[test]
+fn a_command_line_without_sense_is_refused_with_status_2() {
+    refuses(&[], 2, &["Usage"]);
+    refuses(&["demo", "--link", "100"], 2, &["--link", "100mbit"]);
+    refuses(&["demo", "--link", "fast"], 2, &["--link", "100mbit"]);
+    refuses(
+        &["demo", "--anchor", "9"],
+        2,
+        &["--anchor", "between 0 and 8"],
+    );
+    refuses(&["demo", "--scenario", "lukewarm"], 2, &["warm", "cold"]);
+    refuses(&["demo", "--temperature", "-1"], 2, &["--temperature"]);
+    refuses(&["demo", "--tokens", "1"], 2, &["--tokens"]);
+    refuses(&["bench", "speed"], 2, &["speed"]);
+}
+
+#[test]
+fn a_file_that_is_no_model_is_named() {
+    let folder = Folder::new();
+    let page = folder.path("page.html");
+    let foreign = folder.write("foreign.gguf", "this is a text, not a model");
+    let empty = folder.write("empty.gguf", "");
+    let missing = folder.path("missing.gguf");
+    for (file, word) in [
+        (&foreign, "GGUF"),
+        (&empty, "empty.gguf"),
+        (&missing, "missing.gguf"),
+    ] {
+        refuses(&["demo", "--model", file, "--report", &page], 1, &[word]);
+    }
+}
+
+#[test]
+fn a_truncated_model_is_named() {
+    let folder = Folder::new();
+    let whole = std::fs::read(model()).unwrap();
+    for length in [3, 100, 100_000, whole.len() / 2, whole.len() - 1] {
+        let cut = folder.write("cut.gguf", &whole[..length]);
+        refuses(
+            &[
+                "demo",
+                "--model",
+                &cut,
+                "--report",
+                &folder.path("page.html"),
+            ],
+            1,
+            &["cut.gguf"],
+        );
+    }
+}
+
+#[test]
+fn a_default_model_with_another_hash_is_refused() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("models")).unwrap();
+    folder.write(
+        &format!("models/{}", lynx::model_file::FILE),
+        "not the model",
+    );
+    let output = lynx()
+        .arg("demo")
+        .env("LYNX_CACHE", folder.path(""))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("SHA-256") && text(&output.stderr).contains("make model"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let page = Folder::new().path("page.html");
+    refuses(
+        &["demo", "--listen", &address, "--report", &page],
+        1,
+        &[&address, "port 0"],
+    );
+}
+
+#[test]
+fn a_prompt_longer_than_the_context_is_refused_with_both_lengths() {
+    let folder = Folder::new();
+    let long = folder.write(
+        "long.txt",
+        "one two three four five six seven eight nine ten\n".repeat(1200),
+    );
+    refuses(
+        &[
+            "demo",
+            "--prompt-file",
+            &long,
+            "--report",
+            &folder.path("page.html"),
+        ],
+        1,
+        &["8192", "tokens"],
+    );
+}
+
+#[test]
+fn an_empty_prompt_file_and_a_binary_one_are_named() {
+    let folder = Folder::new();
+    let binary = folder.write("noise.bin", [0xff, 0xfe, 0x00, 0x80]);
+    let missing = folder.path("missing.txt");
+    for file in [&binary, &missing] {
+        refuses(
+            &[
+                "demo",
+                "--prompt-file",
+                file,
+                "--report",
+                &folder.path("page.html"),
+            ],
+            1,
+            &[file],
+        );
+    }
+}
+
+#[test]
+fn another_profile_is_refused_by_name() {
+    let folder = Folder::new();
+    let page = folder.path("page.html");
+    let nonsense = folder.write("profile.json", "{\"format\": \"something else\"}");
+    refuses(
+        &["demo", "--profile", &nonsense, "--report", &page],
+        1,
+        &["profile.json"],
+    );
+}
+
+#[test]
+fn a_page_that_cant_be_written_is_named() {
+    let page = Folder::new().path("no/such/folder/page.html");
+    refuses(&["demo", "--report", &page], 1, &[&page]);
+}
+
+#[test]
+fn nodes_with_different_profiles_refuse_each_other_by_name() {
+    let folder = Folder::new();
+    let own = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../profiles/smollm2-135m-instruct.json"
+    ))
+    .unwrap();
+    let other = folder.write("other.json", own.replacen("\"v\": 4", "\"v\": 3", 1));
+    let mut prefill = support::Node::start(&["node", "prefill", "--max-tokens", "128"]);
+    let ready = prefill.line();
+    let address = |key: &str| ready[key].as_str().unwrap().to_owned();
+    let (data, control) = (address("data"), address("control"));
+    refuses(
+        &[
+            "node",
+            "decode",
+            "--max-tokens",
+            "128",
+            "--data",
+            &data,
+            "--control",
+            &control,
+            "--profile",
+            &other,
+        ],
+        1,
+        &["profile", "the decode node", "the prefill node"],
+    );
+}
