@@ -87,7 +87,7 @@ fn a_text_and_a_question_of_the_users_own_are_asked() {
     let folder = Folder::new();
     let own = folder.write(
         "own.txt",
-        &"The lighthouse keeper's cat is called Biscuit. ".repeat(20),
+        "The lighthouse keeper's cat is called Biscuit. ".repeat(20),
     );
     let question = "What is the cat called?";
     assert_exact(&short_demo(

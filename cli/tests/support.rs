@@ -1,5 +1,11 @@
 //! What the tests of the command share.
-#![expect(dead_code, reason = "each test program uses a part of it")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::allow_attributes,
+    reason = "each test program uses a part of it, and what can't be set up has failed"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
