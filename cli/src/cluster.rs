@@ -75,7 +75,9 @@ impl Cluster {
         let relay = Relay::start(options.listen, data, LinkOptions::new(options.link))?;
         let (data, control) = (relay.address().to_string(), control.to_string());
         let mut decode = Node::start(options, &["decode", "--data", &data, "--control", &control])?;
-        decode.ready().await?;
+        if let Err(error) = decode.ready().await {
+            return Err(prefill.blamed_for(error));
+        }
         Ok(Self {
             prefill,
             decode,

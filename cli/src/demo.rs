@@ -196,11 +196,14 @@ fn page(cluster: &Cluster, args: &Demo, prompt: Prompt, runs: Vec<RunResult>) ->
             about.map_or_else(String::new, |ready| ready.compute.clone()),
         ),
     ];
-    if let Some(bytes) = runs.iter().filter_map(|run| run.peak_memory_bytes).max() {
-        facts.push(fact(
-            "Decode node's memory",
-            format!("{} without the weights", Bytes::new(bytes)),
-        ));
+    let names = ["Prefill node's memory", "Decode node's memory"];
+    for (node, name) in names.into_iter().enumerate() {
+        if let Some(bytes) = runs.iter().filter_map(|run| run.memory_bytes[node]).max() {
+            facts.push(fact(
+                name,
+                format!("{} without the weights", Bytes::new(bytes)),
+            ));
+        }
     }
     let text = prompt.text();
     Page {
@@ -227,7 +230,8 @@ impl Outcome {
             prompt: prompt.to_owned(),
             prompt_tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
             link_bps: link.bits_per_second(),
-            peak_memory_bytes: self.memory_bytes[1],
+            memory_bytes: self.memory_bytes,
+            answer: self.tokens,
             events: self.events,
         }
     }

@@ -52,9 +52,8 @@ struct Section<'a> {
 impl<'a> Section<'a> {
     fn new(runs: Vec<&'a RunResult>) -> Self {
         let figures: Vec<Figures> = runs.iter().map(|run| run.figures()).collect();
-        let bf16 = runs.iter().position(|run| run.method == Method::Bf16);
-        let reference = bf16.map(|index| &figures[index]);
-        let rows = runs.iter().map(|run| TtftRow::of(run, reference)).collect();
+        let bf16 = runs.iter().find(|run| run.method == Method::Bf16).copied();
+        let rows = runs.iter().map(|run| TtftRow::of(run, bf16)).collect();
         let end = runs.iter().map(|run| run.end_s()).fold(0.0, f64::max);
         Self {
             rows,

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::{Figures, Method, RunResult, Scenario, Setting};
+use crate::run::{Method, RunResult, Scenario, Setting};
 
 /// One method's times on one prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,11 +38,15 @@ pub struct TtftRow {
     pub accepted: u32,
     /// Whether the answer is BF16's, token for token; null where no BF16 run is there to compare with.
     pub equal_to_bf16: Option<bool>,
+    /// The prefill node's largest resident memory so far, without the model's weights, in bytes.
+    pub prefill_memory_bytes: Option<u64>,
+    /// The decode node's.
+    pub decode_memory_bytes: Option<u64>,
 }
 
 impl TtftRow {
-    /// The row of `run`, compared with `bf16`: the figures of the BF16 run on the same prompt.
-    pub fn of(run: &RunResult, bf16: Option<&Figures>) -> Self {
+    /// The row of `run`, compared with `bf16`: the BF16 run on the same prompt.
+    pub fn of(run: &RunResult, bf16: Option<&RunResult>) -> Self {
         let figures = run.figures();
         Self {
             scenario: run.scenario,
@@ -58,7 +62,9 @@ impl TtftRow {
             t64_s: figures.t_verified_s(64),
             drafted: figures.drafted,
             accepted: figures.accepted,
-            equal_to_bf16: bf16.map(|bf16| figures.same_answer(bf16)),
+            equal_to_bf16: bf16.map(|bf16| bf16.answer == run.answer),
+            prefill_memory_bytes: run.memory_bytes[0],
+            decode_memory_bytes: run.memory_bytes[1],
         }
     }
 
@@ -78,7 +84,7 @@ impl TtftRow {
             let reference = runs
                 .iter()
                 .find(|other| other.method == Method::Bf16 && other.setting() == run.setting());
-            Self::of(run, reference.map(RunResult::figures).as_ref())
+            Self::of(run, reference)
         });
         rows.collect()
     }
@@ -150,7 +156,11 @@ mod tests {
             prompt: prompt.to_owned(),
             prompt_tokens: 512,
             link_bps: 0,
-            peak_memory_bytes: None,
+            memory_bytes: [None; 2],
+            answer: answer
+                .iter()
+                .map(|text| u32::from(text.as_bytes()[0]))
+                .collect(),
             events: tokens
                 .map(|(text, index)| Event::Token {
                     index,

@@ -122,8 +122,11 @@ pub struct RunResult {
     pub prompt_tokens: u32,
     /// The link's rate in bits per second; 0 where it was not limited.
     pub link_bps: u64,
-    /// The largest resident memory of the decode node in bytes, where it was measured.
-    pub peak_memory_bytes: Option<u64>,
+    /// The largest resident memories of the prefill and the decode node so far without the model's weights, in bytes, where they
+    /// were measured.
+    pub memory_bytes: [Option<u64>; 2],
+    /// The answer, in tokens.
+    pub answer: Vec<u32>,
     /// What happened, in any order.
     pub events: Vec<Event>,
 }

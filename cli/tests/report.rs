@@ -62,7 +62,8 @@ fn hostile_texts_stay_texts() {
             prompt: hostile.to_owned(),
             prompt_tokens: 1,
             link_bps: 1,
-            peak_memory_bytes: None,
+            memory_bytes: [None; 2],
+            answer: Vec::new(),
             events: vec![
                 Event::Token {
                     index: 0,

@@ -12,6 +12,10 @@ const DOCUMENTATION: &str = concat!(
     include_str!("../../../CONTRIBUTING.md"),
     "\n",
     include_str!("../../../docs/bench-rows.md"),
+    "\n",
+    include_str!("../../../docs/codec.md"),
+    "\n",
+    include_str!("../../../docs/wire-format.md"),
 );
 
 const TIMES: &str = concat!(

@@ -102,11 +102,6 @@ impl Figures {
             .collect()
     }
 
-    /// Whether both answers are the same, token for token.
-    pub fn same_answer(&self, other: &Self) -> bool {
-        self.first_difference(other).is_none()
-    }
-
     /// The first token at which the answers differ, or where one of them ends.
     pub fn first_difference(&self, other: &Self) -> Option<usize> {
         let same = self

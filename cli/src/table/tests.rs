@@ -18,6 +18,8 @@ fn row(method: Method, wire_bytes: u64, second: f64, verified: f64) -> TtftRow {
         t64_s: None,
         drafted: if drafts { 40 } else { 0 },
         accepted: if drafts { 31 } else { 0 },
+        prefill_memory_bytes: None,
+        decode_memory_bytes: None,
         equal_to_bf16: Some(matches!(method, Method::Bf16 | Method::LynxExact)),
     }
 }
