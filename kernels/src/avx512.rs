@@ -52,6 +52,8 @@ pub(crate) fn split(tile: &Matrix<'_>, params: &mut [Params], words: &mut [u64])
     let size = tile.size();
     let params = &mut params[..size.groups];
     let groups = Groups::measure(tile, params);
+    // Where the next tile's rows lie if it follows in memory, as in most engines; elsewhere this is in vain.
+    let ahead = tile.span();
     let rows = words[..size.words()].chunks_exact_mut(size.runs() * 8);
     for ((index, words), params) in rows.enumerate().zip(params) {
         if params.is_escape() {
@@ -60,6 +62,7 @@ pub(crate) fn split(tile: &Matrix<'_>, params: &mut [Params], words: &mut [u64])
         }
         let group = groups.get(index);
         for (run, words) in tile.row(index).chunks(64).zip(words.as_chunks_mut::<8>().0) {
+            lanes::prefetch(run.as_ptr().wrapping_add(ahead));
             let lanes = Lanes::load(run);
             let codes = lanes.quarters().map(|x| group.codes(x).0);
             lanes::store_planes(&codes, run.len(), words);

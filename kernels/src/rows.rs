@@ -99,6 +99,11 @@ impl<'a> Matrix<'a> {
         self.size
     }
 
+    /// Elements from this matrix's first to that of one which follows it in memory.
+    pub(crate) fn span(&self) -> usize {
+        self.stride * self.size.groups
+    }
+
     pub(crate) fn row(&self, group: usize) -> &'a [u16] {
         &self.data[group * self.stride..][..self.size.lanes]
     }

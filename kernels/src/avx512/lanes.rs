@@ -351,6 +351,14 @@ fn bytes(values: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_epi8(values.as_ptr().cast()) }
 }
 
+/// Asks for the 64 elements at an address, which needn't be valid.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,gfni,bmi2,popcnt")]
+pub(super) fn prefetch(pointer: *const u16) {
+    _mm_prefetch::<_MM_HINT_T0>(pointer.cast());
+    _mm_prefetch::<_MM_HINT_T0>(pointer.wrapping_add(32).cast());
+}
+
 /// Sixteen 16-bit patterns, zero-extended.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,gfni,bmi2,popcnt")]
