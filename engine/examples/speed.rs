@@ -1,4 +1,4 @@
-//! Measures the engine: `speed MODEL [CONTEXT] [THREADS]` prints how fast a context is read, continued and verified.
+//! Measures the engine: `speed MODEL [CONTEXT] [THREADS] [LEVEL]` prints how fast a context is read, continued and verified.
 //!
 //! The tokens are arbitrary, which costs as much as text does. Times are of the wall clock, so leave the machine alone.
 #![expect(clippy::print_stdout, reason = "it prints its measurements")]
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lynx_engine::{
-    BLOCK_TOKENS, BlockId, KvPool, Logits, LogitsFor, Model, Span, TokenId, Workers,
+    BLOCK_TOKENS, BlockId, KvPool, Level, Logits, LogitsFor, Model, Span, TokenId, Workers,
 };
 
 /// Tokens that a prompt is read in at a time.
@@ -31,11 +31,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments
         .next()
-        .ok_or("usage: speed MODEL [CONTEXT] [THREADS]")?;
+        .ok_or("usage: speed MODEL [CONTEXT] [THREADS] [LEVEL]")?;
     let context: usize = arguments.next().map_or(Ok(2048), |text| text.parse())?;
     let threads: NonZeroUsize = arguments.next().as_deref().unwrap_or("2").parse()?;
     let model = Model::open(&PathBuf::from(path))?;
-    let workers = Workers::new(threads)?;
+    let level = arguments
+        .next()
+        .map_or(Ok(Level::best()), |name| level(&name))?;
+    let workers = Workers::with_level(threads, level)?;
     let length = context + DECODED;
     let blocks = length.div_ceil(BLOCK_TOKENS);
     let vocab = u32::try_from(model.config().vocab)?;
@@ -56,6 +59,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     bench.read(context)?;
     bench.decode(context)?;
     bench.verify(context)
+}
+
+/// The level that prints as `name`.
+fn level(name: &str) -> Result<Level, String> {
+    let mut levels = Level::available().into_iter();
+    levels
+        .find(|level| level.to_string() == name)
+        .ok_or_else(|| format!("no level {name}: this machine has {:?}", Level::available()))
 }
 
 impl Bench {

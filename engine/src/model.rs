@@ -19,6 +19,24 @@ use crate::weights::{Matrix, PackError};
 pub type TokenId = u32;
 
 /// A model that can be run; see [`Model::forward`].
+///
+/// ```no_run
+/// # use std::num::NonZeroUsize;
+/// # use lynx_engine::{BlockId, KvPool, Logits, LogitsFor, Model, Span, Workers};
+/// let model = Model::open("model.gguf".as_ref())?;
+/// let workers = Workers::new(NonZeroUsize::MIN)?;
+/// let mut pool = KvPool::new(model.config(), 16);
+/// let mut logits = Logits::default();
+/// let span = Span {
+///     tokens: &[504, 3575, 282, 4649, 314],
+///     start: 0,
+///     blocks: &[BlockId(0)],
+///     logits: LogitsFor::Last,
+/// };
+/// model.forward(&workers, &mut pool, &[span], &mut (), &mut logits)?;
+/// let best = logits.row(0).iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Model {
     pub(crate) config: Config,
     pub(crate) layers: Vec<Layer>,

@@ -1,7 +1,7 @@
 //! What an independent implementation makes of three prompts.
 //!
 //! It was written in numpy for this purpose, straight from the architecture: weights decoded to 32 bits by the `gguf` Python
-//! package (0.17 or later), the rotary embedding on interleaved pairs as the file has them, one pass over the whole sequence
+//! package (0.19), the rotary embedding on interleaved pairs as the file has them, one pass over the whole sequence
 //! per token, no cache, no kernels. The closest two best tokens came in any of these steps was 0.012.
 
 use crate::TokenId;
