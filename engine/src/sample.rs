@@ -125,28 +125,34 @@ impl Sampling {
         // The order of a sum decides its last bit, so it is fixed here.
         candidates.sort_unstable_by_key(|c| c.token);
         let highest = candidates.iter().map(|c| c.logit).fold(f32::MIN, f32::max);
-        let weight = |c: &Candidate| {
-            exp_of_negative((f64::from(c.logit) - f64::from(highest)) / f64::from(self.temperature))
+        let temperature = f64::from(self.temperature);
+        let weight = |c: Candidate| {
+            let below = f64::from(c.logit) - f64::from(highest);
+            (c, exp_of_negative(below / temperature))
         };
-        let total: f64 = candidates.iter().map(weight).sum();
+        let mut weighed: Vec<_> = candidates.into_iter().map(weight).collect();
+        let total: f64 = weighed.iter().map(|(_, weight)| weight).sum();
         let wanted = f64::from(self.top_p) * total;
         // Candidates below this weight hold less than 1 - top_p all together (the total is at least 1), so that the
         // nucleus never needs them: what is left to sort is short.
         #[expect(clippy::cast_precision_loss, reason = "a count of tokens")]
-        let least = (1.0 - f64::from(self.top_p)) / candidates.len() as f64;
-        candidates.retain(|c| weight(c) >= least);
-        candidates.sort_unstable_by(by_rank);
+        let least = (1.0 - f64::from(self.top_p)) / weighed.len() as f64;
+        weighed.retain(|(_, weight)| *weight >= least);
+        weighed.sort_unstable_by(|(a, _), (b, _)| by_rank(a, b));
         let mut held = 0.0;
-        let inside = candidates
+        let inside = weighed
             .iter()
-            .take_while(|c| {
+            .take_while(|(_, weight)| {
                 let open = held < wanted;
-                held += weight(c);
+                held += weight;
                 open
             })
             .count();
-        candidates.truncate(inside.max(1));
-        candidates
+        weighed.truncate(inside.max(1));
+        weighed
+            .into_iter()
+            .map(|(candidate, _)| candidate)
+            .collect()
     }
 }
 

@@ -8,6 +8,17 @@ const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;
 /// ln 2 less [`LN2_HIGH`].
 const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 
+/// 1/n! for n from 0 to 14.
+const INVERSE_FACTORIALS: [f64; 15] = {
+    let mut coefficients = [1.0; 15];
+    let mut n = 1;
+    while n < 15 {
+        coefficients[n] = coefficients[n - 1] / n as f64;
+        n += 1;
+    }
+    coefficients
+};
+
 /// `e^x` for `x <= 0`; zero where the result would be subnormal.
 pub(super) fn exp_of_negative(x: f64) -> f64 {
     let exponent = (x * core::f64::consts::LOG2_E).round();
@@ -15,10 +26,11 @@ pub(super) fn exp_of_negative(x: f64) -> f64 {
         return 0.0;
     }
     let rest = (x - exponent * LN2_HIGH) - exponent * LN2_LOW;
-    // Taylor's series by Horner: |rest| <= 0.35, so that the first term left out is below 1e-17.
-    let series = (1..=14_u32)
+    // Taylor's series by Horner: |rest| <= 0.35, so that the first term left out is below 1e-18.
+    let series = INVERSE_FACTORIALS
+        .iter()
         .rev()
-        .fold(1.0, |sum, n| 1.0 + sum * rest / f64::from(n));
+        .fold(0.0, |sum, coefficient| sum * rest + coefficient);
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
