@@ -312,6 +312,15 @@ impl Engine {
         core::mem::take(&mut self.events)
     }
 
+    /// Ends every request, without an event, and empties the prefix cache: the engine is as new, in the same memory, which
+    /// is what the measurement of a cold one needs.
+    pub fn forget(&mut self) {
+        self.sequences.clear();
+        self.retained.clear();
+        self.events.clear();
+        self.cache = PrefixCache::new(self.options.blocks);
+    }
+
     fn any(&self, id: RequestId) -> Result<&Sequence, UnknownRequest> {
         let mut all = self.sequences.iter().chain(&self.retained);
         all.find(|sequence| sequence.id == id)

@@ -19,7 +19,7 @@ use super::vocabulary::{Family, Kind, Vocabulary};
 const CUT_LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The cut of Qwen 2: that of Llama 3 with single digits.
 const CUT_QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The byte tokens of a [`Family::Pieces`] vocabulary's spaces.
+/// What stands for a space in a [`Family::Pieces`] vocabulary.
 const SPACE_MARK: &str = "\u{2581}";
 
 pub(super) fn encoder(vocabulary: &Vocabulary) -> Result<tokenizers::Tokenizer, TokenizerError> {

@@ -254,3 +254,47 @@ fn an_engine_can_be_moved_to_a_thread() {
     fn is_send<T: Send>() {}
     is_send::<Engine>();
 }
+
+#[test]
+fn an_engine_that_forgets_is_as_new() {
+    let mut engine = small();
+    let mut asked = request(100, 5, KvSource::Compute);
+    asked.retain = true;
+    engine.submit(asked.clone()).unwrap();
+    run(&mut engine);
+    let id = engine.submit(asked.clone()).unwrap();
+    engine.forget();
+    assert!(engine.kv(id).is_err() && engine.is_idle(Timestamp::ORIGIN));
+    assert_eq!(engine.probe(&asked.prompt, KvSource::Compute), 0);
+    assert_eq!(engine.free_blocks(), 10);
+}
+
+#[test]
+fn a_prompt_that_was_restored_roughly_and_lacks_its_first_token_is_computed_as_a_whole() {
+    let mut plain = small();
+    let local = plain.submit(request(130, 9, KvSource::Compute)).unwrap();
+    let expected = run(&mut plain).of(local).committed.clone();
+
+    let mut engine = small();
+    let id = engine.submit(request(130, 9, KvSource::Transfer)).unwrap();
+    engine.full_ready(id, Exactness::Quantised).unwrap();
+    assert!(engine.is_idle(Timestamp::ORIGIN));
+    engine.kv_failed(id, "no first token".to_owned()).unwrap();
+    assert_eq!(run(&mut engine).of(id).committed, expected);
+    // What was computed is exact, so it may be kept.
+    assert_eq!(
+        engine.probe(
+            &request(130, 9, KvSource::Compute).prompt,
+            KvSource::Compute
+        ),
+        129
+    );
+}
+
+#[test]
+fn a_first_token_from_outside_is_for_transfers_only() {
+    let mut engine = small();
+    let id = engine.submit(request(70, 2, KvSource::Compute)).unwrap();
+    engine.first_token(id, 1).unwrap();
+    assert_eq!(engine.take_events(), []);
+}
