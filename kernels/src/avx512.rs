@@ -10,14 +10,16 @@
 )]
 
 mod lanes;
+mod merge;
 mod tail;
 
 use core::arch::x86_64::*;
 
 use crate::bf16;
 use crate::group::{Cells, LEAST_STEP, Params, RELATIVE_STEP, SPAN};
-use crate::rows::{Matrix, MatrixMut};
-use lanes::{Lanes, Quarters};
+use crate::rows::Matrix;
+use lanes::Lanes;
+pub(crate) use merge::merge;
 pub(crate) use tail::{decode_tail, encode_tail};
 
 /// The numbers of up to 256 groups, so that they are computed 16 groups at a time.
@@ -66,33 +68,6 @@ pub(crate) fn split(tile: &Matrix<'_>, params: &mut [Params], words: &mut [u64])
             let lanes = Lanes::load(run);
             let codes = lanes.quarters().map(|x| group.codes(x).0);
             lanes::store_planes(&codes, run.len(), words);
-        }
-    }
-}
-
-/// As [`crate::scalar::merge`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,gfni,bmi2,popcnt")]
-pub(crate) fn merge(params: &[Params], widths: &[u8], words: &[u64], out: &mut MatrixMut<'_>) {
-    let size = out.size();
-    let rows = words[..size.words()].chunks_exact(size.runs() * 8);
-    let groups = params.iter().zip(widths).zip(rows).enumerate();
-    for (index, ((params, &width), words)) in groups {
-        if params.is_escape() {
-            continue;
-        }
-        let bounds = Bounds::new(params.cells());
-        // The midpoint of a cell that is cut short is the next bit, of a single cell half a step.
-        let middle = _mm512_set1_epi8(i8::from_ne_bytes([(0x80u16 >> width) as u8]));
-        let half = _mm512_set1_ps(if width == 8 { 0.5 } else { 0.0 });
-        let row = out.row(index);
-        for (run, words) in row.chunks_mut(64).zip(words.as_chunks::<8>().0) {
-            let codes = _mm512_or_si512(lanes::load_planes(words), middle);
-            let values = Quarters::of_bytes(codes).map(|code| {
-                let code = _mm512_add_ps(_mm512_cvtepi32_ps(code), half);
-                lanes::nearest(bounds.at(code))
-            });
-            values.high_halves().store(run);
         }
     }
 }
