@@ -59,12 +59,13 @@ pub(crate) fn merge(params: &[Params], widths: &[u8], words: &[u64], out: &mut M
         let Cells { base, step } = params.cells();
         // The midpoint of a cell that is cut short is the next bit, of a single cell half a step.
         let middle = (0x80u16 >> width) as u8;
+        let present = !((0xffu16 >> width) as u8);
         let half = if width == 8 { 0.5 } else { 0.0 };
         for (run, words) in out.row(group).chunks_mut(64).zip(words.as_chunks().0) {
             let codes = codes_of(words);
             let mut values = [0; 64];
             for (bits, code) in values.iter_mut().zip(codes) {
-                let code = f32::from(code | middle) + half;
+                let code = f32::from(code & present | middle) + half;
                 *bits = bf16::nearest(base + code * step);
             }
             run.copy_from_slice(&values[..run.len()]);

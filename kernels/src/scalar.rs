@@ -31,8 +31,8 @@ pub(crate) fn split(tile: &Matrix<'_>, params: &mut [Params], words: &mut [u64])
     }
 }
 
-/// Reconstructs every group from the planes it has, `widths` of them; the words of the others are zero. Leaves escaped
-/// groups alone.
+/// Reconstructs every group from the planes it has, `widths` of them; the words of the others are anything. Leaves
+/// escaped groups alone.
 pub(crate) fn merge(params: &[Params], widths: &[u8], words: &[u64], out: &mut MatrixMut<'_>) {
     let size = out.size();
     for (group, (params, width)) in params.iter().zip(widths).enumerate().take(size.groups) {

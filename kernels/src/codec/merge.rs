@@ -105,7 +105,7 @@ impl<'a> StepReader<'a> {
         })
     }
 
-    /// Gathers the next tile's words; the words of missing planes become zero.
+    /// Gathers the next tile's words; those of missing planes stay as they are.
     pub(super) fn words(
         &mut self,
         plan: &UnitPlan,
@@ -114,9 +114,6 @@ impl<'a> StepReader<'a> {
         words: &mut [u64],
     ) {
         let words = &mut words[..size.words()];
-        if self.steps.len() < plan.steps() {
-            words.fill(0);
-        }
         for (step, (bytes, at)) in self.steps.iter().zip(&mut self.at).enumerate() {
             let range = plan.step_words(size, step);
             let len = range.len() * size.word_bytes();
