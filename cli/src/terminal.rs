@@ -154,6 +154,7 @@ impl<'a> Answer<'a> {
                 provisional: false,
                 ..
             } => self.verified_token(*index, &harmless(text))?,
+            Event::Redraft { tokens, kept, .. } => self.second_thoughts(*tokens, *kept)?,
             Event::Verify {
                 tokens, accepted, ..
             } => self.verdict(*tokens, *accepted)?,
@@ -165,6 +166,18 @@ impl<'a> Answer<'a> {
             _ => return Ok(()),
         }
         self.out.flush()
+    }
+
+    /// In plain text a draft can't be rewritten: what follows is a draft of its own.
+    fn second_thoughts(&mut self, tokens: u32, kept: u32) -> io::Result<()> {
+        if let Screen::Plain { fresh, drafting } = &mut self.screen {
+            write!(
+                self.out,
+                "\n[{kept} of {tokens} drafted tokens stand so far]\n"
+            )?;
+            (*fresh, *drafting) = (true, false);
+        }
+        Ok(())
     }
 
     fn provisional_token(&mut self, index: u32, text: &str) -> io::Result<()> {

@@ -253,6 +253,15 @@ impl Engine {
         self.signal(id, |sequence| sequence.machine.anchor_ready(anchor))
     }
 
+    /// More of a request's KV is written than when its drafts were made: they are compared with what it gives now, in the
+    /// next step. Whether that is worth a step is the caller's to say.
+    ///
+    /// # Errors
+    /// Where the request is not running here.
+    pub fn redraft(&mut self, id: RequestId) -> Result<(), UnknownRequest> {
+        self.signal(id, |sequence| sequence.machine.redraft())
+    }
+
     /// All of a request's KV is written: it verifies what it drafted, and decodes.
     ///
     /// # Errors

@@ -32,8 +32,8 @@ mod workers;
 
 pub use config::{Config, ConfigError};
 pub use engine::{
-    Engine, EngineEvent, EngineOptions, Exactness, KvSource, Request, RequestId, SequenceKv, SequenceKvMut, StepError,
-    StepObserver, SubmitError, UnknownRequest,
+    Engine, EngineEvent, EngineOptions, Exactness, KvSource, Request, RequestId, SequenceKv,
+    SequenceKvMut, StepError, StepObserver, SubmitError, UnknownRequest,
 };
 pub use forward::{ForwardError, Logits, LogitsFor, Observer, Span};
 pub use gguf::{Array, Gguf, GgufError, Tensor, Value};

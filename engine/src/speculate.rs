@@ -75,6 +75,13 @@ pub enum Action {
         /// Where it stands.
         position: u32,
     },
+    /// Evaluate the last committed token and the drafted ones on what the KV is now, in one forward, and sample every row.
+    Redraft {
+        /// The last committed token, then the drafted ones.
+        tokens: Vec<TokenId>,
+        /// Where the first of them stands.
+        position: u32,
+    },
     /// Evaluate the last committed token and the drafted ones on the full KV, in one forward, and sample every row.
     Verify {
         /// The last committed token, then the drafted ones.
@@ -110,6 +117,13 @@ pub enum Output {
         /// The first void index.
         from_index: u32,
     },
+    /// The drafted tokens were compared with what a finer KV gives.
+    Redrafted {
+        /// How many there were.
+        drafted: u32,
+        /// How many of them, from the first on, the finer KV gives too. They are as provisional as before.
+        kept: u32,
+    },
     /// The drafted tokens were verified.
     Verified {
         /// How many there were.
@@ -144,6 +158,8 @@ pub struct Speculation {
     /// Committed tokens, then drafted ones.
     output: Vec<TokenId>,
     committed: usize,
+    /// Whether the drafts are to be compared with what the KV gives by now.
+    redraft: bool,
     changes: Vec<Output>,
 }
 
@@ -157,6 +173,7 @@ impl Speculation {
             phase: Phase::Loading(None),
             output: Vec::new(),
             committed: 0,
+            redraft: false,
             changes: Vec::new(),
         }
     }
@@ -182,6 +199,13 @@ impl Speculation {
         if matches!(self.phase, Phase::Loading(_)) {
             self.phase = Phase::Loading(Some(anchor));
         }
+    }
+
+    /// The KV is finer than when the drafts were made, and there is time to compare them with what it gives now: one
+    /// forward over all drafts keeps those that stand and replaces the first that doesn't, and drafting goes on from
+    /// there. What a coarse anchor got wrong early is then not verified in vain at the end.
+    pub fn redraft(&mut self) {
+        self.redraft = matches!(self.phase, Phase::Loading(Some(_))) && !self.drafts().is_empty();
     }
 
     /// The prompt's KV is complete.
@@ -219,6 +243,13 @@ impl Speculation {
             Phase::Done => Action::Done,
             Phase::Computing => Action::Compute,
             Phase::Full => self.next_on_full(),
+            Phase::Loading(_) if self.redraft => {
+                let (tokens, position) = self.pending();
+                Action::Redraft {
+                    tokens: tokens.to_vec(),
+                    position,
+                }
+            }
             Phase::Loading(Some(anchor)) if self.may_draft(anchor, now, token_time) => {
                 match self.output.last() {
                     Some(&token) => Action::Draft {
@@ -246,6 +277,7 @@ impl Speculation {
     pub fn evaluated(&mut self, samples: &[TokenId]) {
         match self.phase {
             Phase::Done => {}
+            Phase::Loading(_) if self.redraft => self.redrafted(samples),
             Phase::Loading(_) => {
                 if let &[token] = samples {
                     self.draft(token);
@@ -291,23 +323,30 @@ impl Speculation {
     }
 
     fn next_on_full(&self) -> Action {
-        let Some(last) = self.committed.checked_sub(1) else {
+        if self.committed == 0 {
             return Action::Wait;
-        };
-        let position = self.position(last);
-        // The row after a token that ends the output is of no use.
-        let rows = if self.draft_ended() {
-            self.output.len() - 1
-        } else {
-            self.output.len()
-        };
-        match &self.output[last..rows] {
+        }
+        let (tokens, position) = self.pending();
+        match tokens {
             &[token] if self.drafts().is_empty() => Action::Decode { token, position },
             tokens => Action::Verify {
                 tokens: tokens.to_vec(),
                 position,
             },
         }
+    }
+
+    /// The last committed token and the drafts, as far as their rows are of use, and where the first of them stands. There
+    /// must be a committed token.
+    fn pending(&self) -> (&[TokenId], u32) {
+        let last = self.committed - 1;
+        // The row after a token that ends the output is of no use.
+        let rows = if self.draft_ended() {
+            self.output.len() - 1
+        } else {
+            self.output.len()
+        };
+        (&self.output[last..rows], self.position(last))
     }
 
     /// Whether the last drafted token ends the output, as far as drafts can tell.
@@ -336,14 +375,32 @@ impl Speculation {
         self.output.push(token);
     }
 
+    /// Keeps the drafts as far as the samples agree with them, and goes on with the first that doesn't.
+    fn redrafted(&mut self, samples: &[TokenId]) {
+        self.redraft = false;
+        let drafts = self.drafts();
+        let kept = agreeing(drafts, samples);
+        let drafted = drafts.len();
+        self.changes.push(Output::Redrafted {
+            drafted: count(drafted),
+            kept: count(kept),
+        });
+        if kept < drafted {
+            self.output.truncate(self.committed + kept);
+            self.changes.push(Output::Retracted {
+                from_index: count(self.committed + kept),
+            });
+        }
+        let room = kept < self.max_draft as usize;
+        if let (Some(&sample), true) = (samples.get(kept), room) {
+            self.draft(sample);
+        }
+    }
+
     /// Commits the samples as far as the drafts agree with them, and the first that they don't.
     fn verified(&mut self, samples: &[TokenId]) {
         let drafts = self.output.split_off(self.committed);
-        let accepted = drafts
-            .iter()
-            .zip(samples)
-            .take_while(|(draft, sample)| draft == sample)
-            .count();
+        let accepted = agreeing(&drafts, samples);
         if !drafts.is_empty() {
             self.changes.push(Output::Verified {
                 drafted: count(drafts.len()),
@@ -386,6 +443,12 @@ impl Speculation {
         self.phase = Phase::Done;
         self.changes.push(Output::Finished(reason));
     }
+}
+
+/// How many of the drafts, from the first on, are what was sampled.
+fn agreeing(drafts: &[TokenId], samples: &[TokenId]) -> usize {
+    let pairs = drafts.iter().zip(samples);
+    pairs.take_while(|(draft, sample)| draft == sample).count()
 }
 
 /// How close to a moment counts as about to come.

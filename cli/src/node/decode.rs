@@ -285,21 +285,21 @@ impl Node {
         Ok(())
     }
 
-    /// Notes what was accepted, and what a verification costs.
+    /// Notes how good the anchor was, and what a comparison of all drafts costs.
     fn learn(&mut self, index: usize, events: &[EngineEvent], start: Timestamp, end: Timestamp) {
         let token_time = self.engine.token_time();
+        let running = &self.running[index];
+        let Some(anchor) = running.anchor else { return };
         for event in events {
-            if let (
+            let result = match *event {
+                EngineEvent::Redrafted { drafted, kept, .. } => (drafted, kept),
                 EngineEvent::Verified {
                     drafted, accepted, ..
-                },
-                Some(anchor),
-            ) = (event, self.running[index].anchor)
-            {
-                let result = (*drafted, *accepted);
-                self.drafting
-                    .learn(anchor, result, end - start, token_time, end);
-            }
+                } if !running.redrafted => (drafted, accepted),
+                _ => continue,
+            };
+            self.drafting
+                .learn(anchor, result, end - start, token_time, end);
         }
     }
 

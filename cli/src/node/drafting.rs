@@ -22,6 +22,8 @@ const VERIFIED_SHARE: u32 = 5;
 const HALF_LIFE: Duration = Duration::from_secs(600);
 /// Parameters, sinks and window of a prompt of some thousand tokens, in bits an element.
 const OVERHEAD: f64 = 0.6;
+/// Tokens that must fit in before the rest is due, for a comparison with a finer KV to be of use.
+const WORTHWHILE: u32 = 2;
 /// No draft starts on fewer bits: what it would gain in time it loses in its first tokens.
 const LEAST_BITS: u8 = 3;
 
@@ -91,6 +93,24 @@ impl Drafting {
                 limit,
             }),
         }
+    }
+
+    /// Whether to compare `drafted` tokens with the KV as it is now: where the rest is due late enough for that and for going
+    /// on with a better draft, and will not be once the next level is here (`due_from_next` before the rest), when the
+    /// comparison would tell more.
+    pub(super) fn is_time_to_redraft(
+        &self,
+        due_in: Option<Duration>,
+        due_from_next: Option<Duration>,
+        drafted: u32,
+        token_time: Duration,
+    ) -> bool {
+        let costs = self.costs(token_time);
+        let least = costs.verification + costs.verified_token * drafted + costs.token * WORTHWHILE;
+        let pays = |due: Duration| due > least;
+        // Only what will surely be worth it later is put off.
+        let will_pay = |due: Duration| due > least + least / 2;
+        drafted > 0 && due_in.is_some_and(pays) && !due_from_next.is_some_and(will_pay)
     }
 
     /// Notes what a verification that took `time` came to.

@@ -26,7 +26,10 @@ pub(super) struct Running {
     /// Whether the engine still waits for KV.
     pub(super) loading: bool,
     tokens: Vec<TokenId>,
-    drafted: u32,
+    /// Drafted and not verified.
+    drafts: Vec<TokenId>,
+    /// Whether drafts were compared with a finer KV: then what stands at the end says little about the anchor.
+    pub(super) redrafted: bool,
     /// The text up to the last verified token, and up to the last token at all.
     text: TextStream,
     draft: TextStream,
@@ -55,7 +58,8 @@ impl Running {
             fresh: Vec::new(),
             loading: true,
             tokens: Vec::new(),
-            drafted: 0,
+            drafts: Vec::new(),
+            redrafted: false,
             draft: text.clone(),
             text,
         }
@@ -79,9 +83,9 @@ impl Running {
         self.loading && !self.fresh.is_empty()
     }
 
-    /// Tokens drafted so far.
+    /// Tokens drafted and not verified yet.
     pub(super) fn drafted(&self) -> u32 {
-        self.drafted
+        u32::try_from(self.drafts.len()).unwrap_or(u32::MAX)
     }
 
     /// Brings everything that arrived since the last call into the engine's blocks.
@@ -102,14 +106,15 @@ impl Running {
         self.units = Vec::new();
     }
 
-    /// Bytes that level 1 and above take, as far as they are known before they are here: the tail at its usual share.
-    pub(super) fn residual_bytes(&self) -> u64 {
+    /// Bytes that the levels from `level` on take, level 1 being the first after the anchor, as far as they are known before
+    /// they are here: the tail at its usual share.
+    pub(super) fn bytes_from(&self, level: usize) -> u64 {
         /// What the tail takes of an element in the mean, of 16 bits.
         const TAIL_SHARE: f64 = 2.6 / 16.0;
         let mut bytes = 0;
         let mut tail = 0.0;
         for unit in self.coding.units().units() {
-            let steps = 1..unit.plan.steps();
+            let steps = level..unit.plan.steps();
             bytes += steps
                 .map(|step| unit.plan.step_bytes(step) as u64)
                 .sum::<u64>();
@@ -146,9 +151,12 @@ impl Running {
             seconds_between(self.start, start),
             seconds_between(self.start, end),
         );
-        let verified = events
-            .iter()
-            .any(|event| matches!(event, EngineEvent::Verified { .. }));
+        let all_at_once = events.iter().any(|event| {
+            matches!(
+                event,
+                EngineEvent::Verified { .. } | EngineEvent::Redrafted { .. }
+            )
+        });
         let mut finished = None;
         for event in events {
             match *event {
@@ -158,18 +166,11 @@ impl Running {
                     provisional,
                     ..
                 } => {
-                    if provisional {
-                        self.happened(Event::Draft {
-                            index,
-                            start: from,
-                            end: to,
-                        });
-                    } else if !verified && index > 0 {
-                        self.happened(Event::Decode {
-                            index,
-                            start: from,
-                            end: to,
-                        });
+                    let (start, end) = (from, to);
+                    if provisional && !all_at_once {
+                        self.happened(Event::Draft { index, start, end });
+                    } else if !all_at_once && index > 0 {
+                        self.happened(Event::Decode { index, start, end });
                     }
                     self.token(index, token, provisional, to);
                 }
@@ -183,8 +184,17 @@ impl Running {
                         end: to,
                     });
                 }
+                EngineEvent::Redrafted { drafted, kept, .. } => {
+                    self.redrafted = true;
+                    self.happened(Event::Redraft {
+                        tokens: drafted,
+                        kept,
+                        start: from,
+                        end: to,
+                    });
+                }
                 EngineEvent::Retracted { from_index, .. } => {
-                    self.draft = self.text.clone();
+                    self.retract(from_index);
                     self.happened(Event::Retracted { from_index, t: to });
                 }
                 EngineEvent::Finished { reason, .. } => finished = Some(reason),
@@ -194,14 +204,31 @@ impl Running {
         finished
     }
 
+    /// The drafts from this place of the output on are void.
+    fn retract(&mut self, from_index: u32) {
+        let kept = (from_index as usize).saturating_sub(self.tokens.len());
+        self.drafts.truncate(kept);
+        self.redraw_draft();
+    }
+
+    /// The draft's text begins where the verified text ends.
+    fn redraw_draft(&mut self) {
+        self.draft = self.text.clone();
+        for &token in &self.drafts {
+            self.draft.push(token);
+        }
+    }
+
     fn token(&mut self, index: u32, token: TokenId, provisional: bool, t: f64) {
         let text = if provisional {
-            self.drafted += 1;
+            self.drafts.push(token);
             self.draft.push(token)
         } else {
             self.tokens.push(token);
+            // A draft of this place, if there is one, is this token: wrong ones are retracted before.
+            self.drafts.drain(..self.drafts.len().min(1));
             let text = self.text.push(token);
-            self.draft = self.text.clone();
+            self.redraw_draft();
             text
         };
         self.happened(Event::Token {

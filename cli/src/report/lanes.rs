@@ -127,6 +127,17 @@ impl Lanes<'_> {
                     &format!("Draft of token {}", ordinal(*index)),
                 );
             }
+            Event::Redraft {
+                tokens,
+                kept,
+                start,
+                end,
+            } => {
+                let tip = format!(
+                    "Comparison with a finer KV: {kept} of {tokens} drafted tokens stand so far"
+                );
+                self.bar_at(DECODE, "redraft", (*start, *end), &tip);
+            }
             Event::Verify {
                 tokens,
                 accepted,

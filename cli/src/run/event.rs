@@ -84,6 +84,18 @@ pub enum Event {
         /// When it ended.
         end: f64,
     },
+    /// All drafted tokens were compared, in one forward pass, with what the KV gave by then: a finer one than when they were
+    /// drafted.
+    Redraft {
+        /// How many there were.
+        tokens: u32,
+        /// How many of them stand so far.
+        kept: u32,
+        /// When the pass began.
+        start: f64,
+        /// When it ended.
+        end: f64,
+    },
     /// All drafted tokens were verified in one forward pass over the full KV.
     Verify {
         /// How many were drafted.
@@ -136,6 +148,7 @@ impl Event {
         match self {
             Self::PrefillLayer { end, .. }
             | Self::Draft { end, .. }
+            | Self::Redraft { end, .. }
             | Self::Verify { end, .. }
             | Self::Decode { end, .. } => *end,
             Self::Sent { t, .. }

@@ -50,7 +50,6 @@ impl Figures {
                     };
                     *total = (*total).max(*bytes);
                 }
-                Event::Draft { .. } => drafted = drafted.saturating_add(1),
                 Event::Verify { accepted: some, .. } => accepted = accepted.saturating_add(*some),
                 Event::Token {
                     index,
@@ -60,6 +59,7 @@ impl Figures {
                 } => {
                     let first = known.entry(*index).or_insert(*t);
                     *first = first.min(*t);
+                    drafted = drafted.saturating_add(u32::from(*provisional));
                     if !provisional {
                         verified.entry(*index).or_insert_with(|| Token {
                             text: text.clone(),

@@ -34,6 +34,15 @@ pub enum EngineEvent {
         /// The first void index.
         from_index: u32,
     },
+    /// The drafted tokens were compared with what a finer KV gives.
+    Redrafted {
+        /// The request.
+        request: RequestId,
+        /// How many there were.
+        drafted: u32,
+        /// How many of them, from the first on, the finer KV gives too.
+        kept: u32,
+    },
     /// The drafted tokens were verified.
     Verified {
         /// The request.
@@ -66,6 +75,7 @@ impl EngineEvent {
             Self::PrefillDone { request, .. }
             | Self::Token { request, .. }
             | Self::Retracted { request, .. }
+            | Self::Redrafted { request, .. }
             | Self::Verified { request, .. }
             | Self::Recomputing { request, .. }
             | Self::Finished { request, .. } => *request,

@@ -92,7 +92,7 @@ impl Sequence {
             Action::Verify { .. } | Action::Decode { .. } => {
                 self.prompt.len() + self.machine.committed().len() - 1
             }
-            Action::Draft { .. } | Action::Wait | Action::Done => return,
+            Action::Draft { .. } | Action::Redraft { .. } | Action::Wait | Action::Done => return,
         };
     }
 
@@ -144,6 +144,11 @@ impl Sequence {
             Output::Retracted { from_index } => EngineEvent::Retracted {
                 request,
                 from_index,
+            },
+            Output::Redrafted { drafted, kept } => EngineEvent::Redrafted {
+                request,
+                drafted,
+                kept,
             },
             Output::Verified { drafted, accepted } => EngineEvent::Verified {
                 request,

@@ -123,7 +123,7 @@ impl Engine {
                     let (tokens, start) = (vec![*token], *position);
                     jobs.push(Job::new(index, action, tokens, start));
                 }
-                Action::Verify { tokens, position } => {
+                Action::Redraft { tokens, position } | Action::Verify { tokens, position } => {
                     let (tokens, start) = (tokens.clone(), *position);
                     jobs.push(Job::new(index, action, tokens, start));
                 }

@@ -37,7 +37,9 @@ impl Clients {
 
     fn see_one(&mut self, event: &EngineEvent) {
         match event {
-            EngineEvent::PrefillDone { .. } | EngineEvent::Recomputing { .. } => {}
+            EngineEvent::PrefillDone { .. }
+            | EngineEvent::Redrafted { .. }
+            | EngineEvent::Recomputing { .. } => {}
             EngineEvent::Token {
                 request,
                 index,

@@ -63,6 +63,15 @@ impl FakeModel {
         }
     }
 
+    /// Errs half as often as the anchor.
+    fn finer(self, output: &[TokenId]) -> TokenId {
+        Self {
+            error: self.error / 2,
+            ..self
+        }
+        .anchor(output)
+    }
+
     /// The oracle.
     fn plain(self, rule: Rule) -> (Vec<TokenId>, FinishReason) {
         let mut output = Vec::new();
@@ -114,6 +123,10 @@ impl Client {
                 assert!(kept < self.provisional.len(), "only drafts are retracted");
                 self.provisional.truncate(kept);
             }
+            Output::Redrafted { drafted, kept } => {
+                assert_eq!(drafted as usize, self.provisional.len());
+                assert!(kept <= drafted);
+            }
             Output::Verified { drafted, accepted } => {
                 assert_eq!(drafted as usize, self.provisional.len());
                 assert!(accepted <= drafted);
@@ -161,16 +174,26 @@ impl World {
                 self.request.evaluated(&[self.model.anchor(&output)]);
             }
             Action::Decode { token, position } => {
-                self.verify(&[*token], *position);
+                self.evaluate(&[*token], *position, FakeModel::full);
             }
-            Action::Verify { tokens, position } => self.verify(tokens, *position),
+            Action::Redraft { tokens, position } => {
+                self.evaluate(tokens, *position, FakeModel::finer);
+            }
+            Action::Verify { tokens, position } => {
+                self.evaluate(tokens, *position, FakeModel::full);
+            }
         }
         self.now += TOKEN_TIME;
         self.look();
         action
     }
 
-    fn verify(&mut self, tokens: &[TokenId], position: u32) {
+    fn evaluate(
+        &mut self,
+        tokens: &[TokenId],
+        position: u32,
+        sample: fn(FakeModel, &[TokenId]) -> TokenId,
+    ) {
         let known = [&self.client.committed[..], &self.client.provisional].concat();
         let start = (position - self.prompt) as usize;
         assert_eq!(
@@ -180,7 +203,7 @@ impl World {
         );
         assert_eq!(&known[start..start + tokens.len()], tokens);
         let samples: Vec<_> = (start..start + tokens.len())
-            .map(|i| self.model.full(&known[..=i]))
+            .map(|i| sample(self.model, &known[..=i]))
             .collect();
         self.request.evaluated(&samples);
     }
@@ -199,6 +222,7 @@ enum Op {
     Steps(u8),
     FirstToken,
     Anchor { depth: u8, due_in_ms: Option<u8> },
+    Redraft,
     Full,
     Failed,
     Abort,
@@ -220,6 +244,7 @@ fn apply(world: &mut World, op: Op) {
             residual_due: due_in_ms.map(|ms| world.now + Duration::from_millis(u64::from(ms))),
             depth_limit: u32::from(depth % 40),
         }),
+        Op::Redraft => world.request.redraft(),
         Op::Full => world.request.full_ready(),
         Op::Failed => {
             world.request.failed();
@@ -283,6 +308,37 @@ fn anchor(world: &mut World, depth_limit: u32, residual_due: Option<Timestamp>) 
         residual_due,
         depth_limit,
     });
+}
+
+#[test]
+fn what_a_finer_kv_gives_replaces_a_coarse_draft_and_all_after_it() {
+    let mut world = long_world(8, 16);
+    anchor(&mut world, 16, None);
+    apply(&mut world, Op::Steps(12));
+    let before = world.client.provisional.clone();
+    apply(&mut world, Op::Redraft);
+    assert!(matches!(
+        world.step(),
+        Action::Redraft { position: 100, .. }
+    ));
+    let after = world.client.provisional.clone();
+    let kept = agreeing(&before, &after);
+    assert!(kept < before.len(), "this seed has a mistake to mend");
+    assert_eq!(after.len(), kept + 1);
+    assert!(
+        matches!(world.step(), Action::Draft { .. }),
+        "drafting goes on"
+    );
+}
+
+#[test]
+fn nothing_is_drafted_anew_without_drafts_or_without_an_anchor() {
+    let mut world = long_world(0, 8);
+    apply(&mut world, Op::Redraft);
+    assert_eq!(world.step(), Action::Wait);
+    anchor(&mut world, 8, None);
+    apply(&mut world, Op::Redraft);
+    assert!(matches!(world.step(), Action::Draft { .. }));
 }
 
 #[test]

@@ -104,35 +104,49 @@ impl Node {
             return Ok(());
         }
         let t = seconds_between(running.start, clock::now());
-        let (request, due_in) = (running.request, self.due_in(running, now));
+        let (request, rate) = (running.request, self.rate(running, now));
+        let due_in = self.due_in(running, rate);
         let token_time = self.engine.token_time();
         let drafted = running.drafted();
         let info = self
             .drafting
             .anchor_info(anchor, due_in, drafted, token_time, now);
+        let refined = u32::from(level);
         running.happened(if level == 0 {
             Event::AnchorReady { t }
         } else {
-            Event::Refined {
-                level: u32::from(level),
-                t,
-            }
+            Event::Refined { level: refined, t }
         });
-        Ok(self.engine.anchor_ready(request, info)?)
+        let next = usize::from(level) + 1;
+        let due_from_next = (next < usize::from(running.coding.last_level()))
+            .then(|| rate.time_for(Bytes::new(running.bytes_from(next + 1))))
+            .flatten();
+        let redraft = self
+            .drafting
+            .is_time_to_redraft(due_in, due_from_next, drafted, token_time);
+        self.engine.anchor_ready(request, info)?;
+        if redraft {
+            self.engine.redraft(request)?;
+        }
+        Ok(())
+    }
+
+    /// What this transfer gets of the link: its own mean, once that says something. The link's estimate is what it can carry
+    /// at best.
+    fn rate(&self, running: &Running, now: Timestamp) -> BitRate {
+        /// A mean over less than this is that of a start.
+        const ENOUGH: Bytes = Bytes::from_kib(256);
+        let received: Bytes = self.received().into_iter().sum();
+        if received < ENOUGH {
+            return self.link.stats().estimate.rate;
+        }
+        BitRate::from_delivery(received, running.age(now))
     }
 
     /// When the rest is due; `None` where nobody can tell.
-    fn due_in(&self, running: &Running, now: Timestamp) -> Option<Duration> {
-        let received = self.received();
-        let left = Bytes::new(running.residual_bytes()) - received[Priority::Residual.index()];
-        let estimate = self.link.stats().estimate.rate;
-        let measured = BitRate::from_delivery(received.into_iter().sum(), running.age(now));
-        let rate = if estimate == BitRate::ZERO {
-            measured
-        } else {
-            estimate
-        };
-        rate.time_for(left)
+    fn due_in(&self, running: &Running, rate: BitRate) -> Option<Duration> {
+        let received = self.received()[Priority::Residual.index()];
+        rate.time_for(Bytes::new(running.bytes_from(1)) - received)
     }
 
     fn on_complete(&mut self, transfer: TransferId) -> Result<()> {
