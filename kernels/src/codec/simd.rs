@@ -81,6 +81,22 @@ macro_rules! dispatch {
     };
 }
 
+/// Asks for the memory this many bytes after `bytes` starts, which needn't be valid; where there is no way to ask, it doesn't.
+#[inline]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "there is no way to ask")
+)]
+pub(super) fn prefetch(bytes: &[u8], ahead: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let pointer = bytes.as_ptr().wrapping_add(ahead);
+        // SAFETY: every x86-64 CPU has SSE, and a hint about an invalid address is ignored.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) };
+    }
+}
+
 pub(super) fn split(level: Simd, tile: &Matrix<'_>, params: &mut [Params], words: &mut [u64]) {
     dispatch!(level, split(tile, params, words));
 }

@@ -8,6 +8,7 @@
 
 use core::ops::Range;
 
+use super::simd;
 use crate::rows::Size;
 
 /// The order of a tile's words on the wire.
@@ -59,8 +60,12 @@ pub(super) fn unpack(
         Order::Listed(list) => {
             let list = &list[range];
             if size.has_whole_runs() {
-                for (word, bytes) in list.iter().zip(bytes.as_chunks().0) {
-                    words[usize::from(*word)] = u64::from_le_bytes(*bytes);
+                for (list, line) in list.chunks(8).zip(bytes.chunks(64)) {
+                    // A single stream of bytes would be waited for at every page.
+                    simd::prefetch(line, 2048);
+                    for (word, bytes) in list.iter().zip(line.as_chunks().0) {
+                        words[usize::from(*word)] = u64::from_le_bytes(*bytes);
+                    }
                 }
             } else {
                 for (word, (at, len)) in list.iter().zip(parts(size)) {
