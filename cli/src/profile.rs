@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use lynx_kernels::{KvShape, Profile};
 
 /// The default model's profile: what `make profile` makes.
-const BUILT_IN: &str = include_str!("../../profiles/smollm2-135m-instruct.json");
+pub(crate) const BUILT_IN: &str = include_str!("../../profiles/smollm2-135m-instruct.json");
 
 /// The user's own profile; without one the built-in one where it is that of `model`, else uniform widths.
 ///

@@ -154,10 +154,8 @@ impl<'a> Answer<'a> {
                 provisional: false,
                 ..
             } => self.verified_token(*index, &harmless(text))?,
-            Event::Redraft { tokens, kept, .. } => self.second_thoughts(*tokens, *kept)?,
-            Event::Verify {
-                tokens, accepted, ..
-            } => self.verdict(*tokens, *accepted)?,
+            Event::Redraft { tokens, kept, .. } => self.second_thoughts(*tokens, *kept),
+            Event::Verify { .. } => self.verdict()?,
             Event::Retracted { from_index, .. } => {
                 self.provisional.retain(|(index, _)| index < from_index);
                 self.redraw("")?;
@@ -168,16 +166,13 @@ impl<'a> Answer<'a> {
         self.out.flush()
     }
 
-    /// In plain text a draft can't be rewritten: what follows is a draft of its own.
-    fn second_thoughts(&mut self, tokens: u32, kept: u32) -> io::Result<()> {
-        if let Screen::Plain { fresh, drafting } = &mut self.screen {
-            write!(
-                self.out,
-                "\n[{kept} of {tokens} drafted tokens stand so far]\n"
-            )?;
-            (*fresh, *drafting) = (true, false);
+    /// In plain text a draft can't be rewritten: what replaces it from the first mistake on is a draft of its own.
+    fn second_thoughts(&mut self, tokens: u32, kept: u32) {
+        if let Screen::Plain { drafting, .. } = &mut self.screen
+            && kept < tokens
+        {
+            *drafting = false;
         }
-        Ok(())
     }
 
     fn provisional_token(&mut self, index: u32, text: &str) -> io::Result<()> {
@@ -212,15 +207,13 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// In a plain output, closes the line of drafts by saying what became of it.
-    fn verdict(&mut self, tokens: u32, accepted: u32) -> io::Result<()> {
-        if let Screen::Plain { fresh, drafting } = &mut self.screen {
-            let gap = if *fresh { "" } else { "\n" };
-            writeln!(
-                self.out,
-                "{gap}[{accepted} of {tokens} drafted tokens stand]"
-            )?;
-            (*fresh, *drafting) = (true, false);
+    /// Verified text begins: what follows is final.
+    fn verdict(&mut self) -> io::Result<()> {
+        if let Screen::Plain { drafting, .. } = &mut self.screen
+            && *drafting
+        {
+            write!(self.out, "\n[verified] ")?;
+            *drafting = false;
         }
         Ok(())
     }

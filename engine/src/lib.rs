@@ -42,7 +42,9 @@ pub use model::{Fingerprint, Model, OpenError, TokenId};
 pub use quant::TensorType;
 pub use sample::{Sampling, SamplingError};
 pub use simd::Level;
-pub use speculate::{Action, AnchorInfo, Ending, FinishReason, Output, Speculation};
+pub use speculate::{
+    Action, AnchorInfo, CHECKED_TOGETHER, Ending, FinishReason, Output, Speculation,
+};
 pub use stop::Stop;
 pub use template::{ChatTemplate, Message, TemplateError};
 pub use tokenizer::{EncodeError, SpecialTexts, TextStream, Tokenizer, TokenizerError};

@@ -61,6 +61,10 @@ pub struct AnchorInfo {
     pub depth_limit: u32,
 }
 
+/// How many rows a comparison of drafts evaluates together. A forward over this many costs little more a row than one over
+/// all drafts, and it commits the first of them sooner; where one is wrong, those after it are not evaluated in vain.
+pub const CHECKED_TOGETHER: usize = 16;
+
 /// What a request does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -75,16 +79,17 @@ pub enum Action {
         /// Where it stands.
         position: u32,
     },
-    /// Evaluate the last committed token and the drafted ones on what the KV is now, in one forward, and sample every row.
+    /// Evaluate the last token that is known to stand and drafted ones on what the KV is now, in one forward, and sample every
+    /// row.
     Redraft {
-        /// The last committed token, then the drafted ones.
+        /// The token that stands, then the drafted ones: at most [`CHECKED_TOGETHER`].
         tokens: Vec<TokenId>,
         /// Where the first of them stands.
         position: u32,
     },
-    /// Evaluate the last committed token and the drafted ones on the full KV, in one forward, and sample every row.
+    /// Evaluate the last committed token and drafted ones on the full KV, in one forward, and sample every row.
     Verify {
-        /// The last committed token, then the drafted ones.
+        /// The last committed token, then the drafted ones: at most [`CHECKED_TOGETHER`].
         tokens: Vec<TokenId>,
         /// Where the first of them stands.
         position: u32,
@@ -117,16 +122,16 @@ pub enum Output {
         /// The first void index.
         from_index: u32,
     },
-    /// The drafted tokens were compared with what a finer KV gives.
+    /// Drafted tokens were compared with what a finer KV gives.
     Redrafted {
-        /// How many there were.
+        /// How many were.
         drafted: u32,
         /// How many of them, from the first on, the finer KV gives too. They are as provisional as before.
         kept: u32,
     },
-    /// The drafted tokens were verified.
+    /// Drafted tokens were verified.
     Verified {
-        /// How many there were.
+        /// How many were.
         drafted: u32,
         /// How many of them, from the first on, the full KV gives too.
         accepted: u32,
@@ -158,8 +163,8 @@ pub struct Speculation {
     /// Committed tokens, then drafted ones.
     output: Vec<TokenId>,
     committed: usize,
-    /// Whether the drafts are to be compared with what the KV gives by now.
-    redraft: bool,
+    /// Where the drafts are being compared with what the KV gives by now: how many of them stand so far.
+    redraft: Option<usize>,
     changes: Vec<Output>,
 }
 
@@ -173,7 +178,7 @@ impl Speculation {
             phase: Phase::Loading(None),
             output: Vec::new(),
             committed: 0,
-            redraft: false,
+            redraft: None,
             changes: Vec::new(),
         }
     }
@@ -201,11 +206,11 @@ impl Speculation {
         }
     }
 
-    /// The KV is finer than when the drafts were made, and there is time to compare them with what it gives now: one
-    /// forward over all drafts keeps those that stand and replaces the first that doesn't, and drafting goes on from
-    /// there. What a coarse anchor got wrong early is then not verified in vain at the end.
+    /// The KV is finer than when the drafts were made, and there is time to compare them with what it gives now: those that
+    /// stand are kept, the first that doesn't is replaced, and drafting goes on from there. What a coarse anchor got wrong early is then not verified in vain at the end.
     pub fn redraft(&mut self) {
-        self.redraft = matches!(self.phase, Phase::Loading(Some(_))) && !self.drafts().is_empty();
+        let possible = matches!(self.phase, Phase::Loading(Some(_))) && !self.drafts().is_empty();
+        self.redraft = possible.then_some(0);
     }
 
     /// The prompt's KV is complete.
@@ -239,17 +244,15 @@ impl Speculation {
 
     /// What to do at `now`, where a token takes about `token_time` to evaluate.
     pub fn next(&self, now: Timestamp, token_time: Duration) -> Action {
+        if let (Phase::Loading(_), Some(standing)) = (self.phase, self.redraft) {
+            let (tokens, position) = self.pending(standing);
+            let tokens = tokens.to_vec();
+            return Action::Redraft { tokens, position };
+        }
         match self.phase {
             Phase::Done => Action::Done,
             Phase::Computing => Action::Compute,
             Phase::Full => self.next_on_full(),
-            Phase::Loading(_) if self.redraft => {
-                let (tokens, position) = self.pending();
-                Action::Redraft {
-                    tokens: tokens.to_vec(),
-                    position,
-                }
-            }
             Phase::Loading(Some(anchor)) if self.may_draft(anchor, now, token_time) => {
                 match self.output.last() {
                     Some(&token) => Action::Draft {
@@ -277,12 +280,11 @@ impl Speculation {
     pub fn evaluated(&mut self, samples: &[TokenId]) {
         match self.phase {
             Phase::Done => {}
-            Phase::Loading(_) if self.redraft => self.redrafted(samples),
-            Phase::Loading(_) => {
-                if let &[token] = samples {
-                    self.draft(token);
-                }
-            }
+            Phase::Loading(_) => match (self.redraft, samples) {
+                (Some(standing), _) => self.redrafted(standing, samples),
+                (None, &[token]) => self.draft(token),
+                (None, _) => {}
+            },
             Phase::Computing => {
                 self.phase = Phase::Full;
                 if let (&[token], true) = (samples, self.output.is_empty()) {
@@ -326,7 +328,7 @@ impl Speculation {
         if self.committed == 0 {
             return Action::Wait;
         }
-        let (tokens, position) = self.pending();
+        let (tokens, position) = self.pending(0);
         match tokens {
             &[token] if self.drafts().is_empty() => Action::Decode { token, position },
             tokens => Action::Verify {
@@ -336,16 +338,17 @@ impl Speculation {
         }
     }
 
-    /// The last committed token and the drafts, as far as their rows are of use, and where the first of them stands. There
-    /// must be a committed token.
-    fn pending(&self) -> (&[TokenId], u32) {
-        let last = self.committed - 1;
+    /// The next tokens to compare, where the first `standing` drafts stand: the last one that stands and those after it, as
+    /// far as their rows are of use, and where the first of them stands. There must be a committed token.
+    fn pending(&self, standing: usize) -> (&[TokenId], u32) {
+        let last = self.committed - 1 + standing;
         // The row after a token that ends the output is of no use.
         let rows = if self.draft_ended() {
             self.output.len() - 1
         } else {
             self.output.len()
         };
+        let rows = rows.min(last + CHECKED_TOGETHER);
         (&self.output[last..rows], self.position(last))
     }
 
@@ -375,47 +378,59 @@ impl Speculation {
         self.output.push(token);
     }
 
-    /// Keeps the drafts as far as the samples agree with them, and goes on with the first that doesn't.
-    fn redrafted(&mut self, samples: &[TokenId]) {
-        self.redraft = false;
-        let drafts = self.drafts();
+    /// Keeps the drafts as far as the samples agree with them, and goes on with the first that doesn't. The first `standing`
+    /// drafts were kept before.
+    fn redrafted(&mut self, standing: usize, samples: &[TokenId]) {
+        let drafts = &self.drafts()[standing..];
+        let compared = drafts.len().min(samples.len());
         let kept = agreeing(drafts, samples);
-        let drafted = drafts.len();
+        let all = drafts.len();
         self.changes.push(Output::Redrafted {
-            drafted: count(drafted),
+            drafted: count(compared),
             kept: count(kept),
         });
-        if kept < drafted {
-            self.output.truncate(self.committed + kept);
-            self.changes.push(Output::Retracted {
-                from_index: count(self.committed + kept),
-            });
+        let stand = standing + kept;
+        if kept == compared && kept < all {
+            self.redraft = Some(stand);
+            return;
         }
-        let room = kept < self.max_draft as usize;
+        self.redraft = None;
+        self.retract(stand);
+        let room = stand < self.max_draft as usize;
         if let (Some(&sample), true) = (samples.get(kept), room) {
             self.draft(sample);
         }
     }
 
-    /// Commits the samples as far as the drafts agree with them, and the first that they don't.
+    /// Commits drafts as far as the samples agree with them, and the first sample that doesn't.
     fn verified(&mut self, samples: &[TokenId]) {
-        let drafts = self.output.split_off(self.committed);
-        let accepted = agreeing(&drafts, samples);
-        if !drafts.is_empty() {
+        let drafts = self.drafts();
+        let compared = drafts.len().min(samples.len());
+        let accepted = agreeing(drafts, samples);
+        if compared > 0 {
             self.changes.push(Output::Verified {
-                drafted: count(drafts.len()),
+                drafted: count(compared),
                 accepted: count(accepted),
             });
         }
-        if accepted < drafts.len() {
-            self.changes.push(Output::Retracted {
-                from_index: count(self.committed + accepted),
-            });
+        if accepted < compared {
+            self.retract(accepted);
         }
         for &sample in samples.iter().take(accepted + 1) {
             if self.phase != Phase::Done {
                 self.commit(sample);
             }
+        }
+    }
+
+    /// Drops all but the first `kept` drafts.
+    fn retract(&mut self, kept: usize) {
+        let kept = self.committed + kept;
+        if kept < self.output.len() {
+            self.output.truncate(kept);
+            self.changes.push(Output::Retracted {
+                from_index: count(kept),
+            });
         }
     }
 
@@ -426,20 +441,17 @@ impl Speculation {
             token,
             provisional: false,
         });
-        self.output.push(token);
+        if self.drafts().is_empty() {
+            self.output.push(token);
+        }
         self.committed += 1;
-        if let Some(reason) = self.ending.reached(&self.output) {
+        if let Some(reason) = self.ending.reached(self.committed()) {
             self.finish(reason);
         }
     }
 
     fn finish(&mut self, reason: FinishReason) {
-        if !self.drafts().is_empty() {
-            self.changes.push(Output::Retracted {
-                from_index: count(self.committed),
-            });
-            self.output.truncate(self.committed);
-        }
+        self.retract(0);
         self.phase = Phase::Done;
         self.changes.push(Output::Finished(reason));
     }

@@ -1,17 +1,20 @@
 //! How fast the codec is, beside memcpy of the same bytes in the same loop.
 //!
 //! Absolute rates say little on a machine that others use too; the ratio to a copy that ran in between says what the
-//! codec costs where memory is the limit. One thread; units of a Llama-like layer with random, normally distributed values.
+//! codec costs where memory is the limit. One thread; units of a layer of Llama's shape and of `SmolLM2`'s, the latter with its
+//! profile's order of K words, with random, normally distributed values.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use lynx_kernels::{
-    Blocks, Codec, Cuts, Kind, KvShape, LayerOrder, RawTokens, Simd, UnitBuffer, UnitPlan, checksum,
+    Blocks, Codec, Cuts, Kind, KvShape, LayerOrder, Profile, RawTokens, Simd, UnitBuffer, UnitPlan, checksum,
 };
 use serde::Serialize;
 
-const SHAPE: KvShape = KvShape {
+use crate::profile::BUILT_IN;
+
+const LLAMA: KvShape = KvShape {
     layers: 1,
     kv_heads: 8,
     head_dim: 128,
@@ -27,6 +30,8 @@ pub struct CodecRow {
     pub simd: &'static str,
     /// `K` or `V`.
     pub kind: &'static str,
+    /// Channels a head.
+    pub head_dim: usize,
     /// Planes written or read.
     pub planes: u8,
     /// BF16 bytes passed over in one round.
@@ -51,10 +56,14 @@ pub fn run(quick: bool) -> Vec<CodecRow> {
         levels.push(Codec::detect());
     }
     let mut rows = Vec::new();
-    for kind in Kind::ALL {
-        let mut bench = Bench::new(kind, rounds);
-        for &codec in &levels {
-            bench.measure(codec, &mut rows);
+    let llama = Profile::uniform(LLAMA).expect("the shape is within the limits");
+    let smollm2 = Profile::from_json(BUILT_IN).expect("the profile is part of the program");
+    for profile in [llama, smollm2] {
+        for kind in Kind::ALL {
+            let mut bench = Bench::new(&profile, kind, rounds);
+            for &codec in &levels {
+                bench.measure(codec, &mut rows);
+            }
         }
     }
     rows
@@ -72,19 +81,20 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(kind: Kind, rounds: usize) -> Self {
+    fn new(profile: &Profile, kind: Kind, rounds: usize) -> Self {
+        let shape = profile.shape();
         let cuts = Cuts::new(lynx_units::Width::from_eighths(32).unwrap_or_default(), 4)
             .expect("four bits are a width");
-        let plan = UnitPlan::new(SHAPE, kind, 0..TOKENS, RawTokens::none(), cuts)
+        let plan = UnitPlan::new(shape, kind, 0..TOKENS, RawTokens::none(), cuts)
             .expect("the shape and the range are constants within the limits");
         let count = (40 << 20) / plan.bf16_bytes();
-        let mut sources = vec![Blocks::new(SHAPE, kind, 0..TOKENS); count];
+        let mut sources = vec![Blocks::new(shape, kind, 0..TOKENS); count];
         let mut random = 0x9e37_79b9_7f4a_7c15u64;
         for bits in sources.iter_mut().flat_map(Blocks::data_mut) {
             *bits = normal(&mut random);
         }
         let mut sinks = sources.clone();
-        let order = LayerOrder::plane_major();
+        let order = profile.layer(0).clone();
         let mut units = vec![UnitBuffer::default(); count];
         // One round before the clock: segments in place, all pages touched.
         for ((source, sink), unit) in sources.iter().zip(&mut sinks).zip(&mut units) {
@@ -124,7 +134,7 @@ impl Bench {
                 .decode_tail(&b.plan, &b.order, &b.units[i], &mut b.sinks[i])
                 .expect("the segments are those of split");
         }));
-        if self.kind == Kind::K && codec == Codec::detect() {
+        if self.kind == Kind::K && self.plan.shape() == LLAMA && codec == Codec::detect() {
             // Over the values, to have as many bytes as the copy.
             let bytes: Vec<Vec<u8>> = self.sources.iter().map(bytes_of).collect();
             rows.push(self.row("checksum", codec, 8, |_, i| {
@@ -167,6 +177,7 @@ impl Bench {
                 Kind::K => "K",
                 Kind::V => "V",
             },
+            head_dim: self.plan.shape().head_dim,
             planes,
             buffer_bytes,
             gib_per_s,

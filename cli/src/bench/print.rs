@@ -14,15 +14,15 @@ use super::link::LinkRow;
 pub fn codec(out: &mut dyn Write, rows: &[CodecRow]) -> io::Result<()> {
     writeln!(
         out,
-        "{:<12} {:<7} {:<2} {:>6} {:>10} {:>9} {:>9} {:>9}",
-        "op", "simd", "of", "planes", "buffer", "GiB/s", "memcpy", "ratio"
+        "{:<12} {:<7} {:<2} {:>8} {:>6} {:>10} {:>9} {:>9} {:>9}",
+        "op", "simd", "of", "head_dim", "planes", "buffer", "GiB/s", "memcpy", "ratio"
     )?;
     for row in rows {
         let buffer = Bytes::new(row.buffer_bytes as u64).to_string();
         writeln!(
             out,
-            "{:<12} {:<7} {:<2} {:>6} {buffer:>10} {:>9.2} {:>9.2} {:>9.2}",
-            row.op, row.simd, row.kind, row.planes, row.gib_per_s, row.memcpy_gib_per_s, row.ratio
+            "{:<12} {:<7} {:<2} {:>8} {:>6} {buffer:>10} {:>9.2} {:>9.2} {:>9.2}",
+            row.op, row.simd, row.kind, row.head_dim, row.planes, row.gib_per_s, row.memcpy_gib_per_s, row.ratio
         )?;
     }
     Ok(())

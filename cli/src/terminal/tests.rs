@@ -163,7 +163,7 @@ fn a_pipe_gets_marked_drafts_and_no_control_sequence() {
     let text = written(Style::Plain, &a_corrected_draft());
     assert_eq!(
         text,
-        "The\n[draft]  code is not known\n[2 of 4 drafted tokens stand]\n code is 83823\n"
+        "The\n[draft]  code is not known\n[verified]  code is 83823\n"
     );
 }
 
