@@ -8,7 +8,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use lynx_kernels::{
-    Blocks, Codec, Cuts, Kind, KvShape, LayerOrder, Profile, RawTokens, Simd, UnitBuffer, UnitPlan, checksum,
+    Blocks, Codec, Cuts, Kind, KvShape, LayerOrder, Profile, RawTokens, Simd, UnitBuffer, UnitPlan,
+    checksum,
 };
 use serde::Serialize;
 

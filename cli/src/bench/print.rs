@@ -22,7 +22,14 @@ pub fn codec(out: &mut dyn Write, rows: &[CodecRow]) -> io::Result<()> {
         writeln!(
             out,
             "{:<12} {:<7} {:<2} {:>8} {:>6} {buffer:>10} {:>9.2} {:>9.2} {:>9.2}",
-            row.op, row.simd, row.kind, row.head_dim, row.planes, row.gib_per_s, row.memcpy_gib_per_s, row.ratio
+            row.op,
+            row.simd,
+            row.kind,
+            row.head_dim,
+            row.planes,
+            row.gib_per_s,
+            row.memcpy_gib_per_s,
+            row.ratio
         )?;
     }
     Ok(())
