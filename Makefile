@@ -24,7 +24,8 @@ help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: model build ## Two nodes on this machine, a narrow link between them, and the race of five methods
-	@$(LYNX) demo $(ARGS)
+	@mkdir -p out
+	@$(LYNX) demo --report out/demo.html $(ARGS)
 
 test: toolchain model ## All tests
 	@echo "  test      workspace"

@@ -25,6 +25,8 @@ const SILENCE: Duration = Duration::from_secs(300);
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The `lynx` program, which both nodes run: see [`this_program`].
+    pub program: PathBuf,
     /// The model's file.
     pub model: PathBuf,
     /// The profile's file; `None` for the one that is built in.
@@ -181,6 +183,14 @@ impl Cluster {
     }
 }
 
+/// The program that is running, for a `lynx` command that starts nodes.
+///
+/// # Errors
+/// Where the system doesn't tell.
+pub fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("finding the lynx program")
+}
+
 /// One node's process.
 #[derive(Debug)]
 struct Node {
@@ -193,8 +203,7 @@ struct Node {
 
 impl Node {
     fn start(options: &Options, role: &[&str]) -> Result<Self> {
-        let program = std::env::current_exe().context("finding the lynx program")?;
-        let mut process = Process::new(program);
+        let mut process = Process::new(&options.program);
         process
             .arg("node")
             .args(role)

@@ -9,7 +9,7 @@ use lynx_units::{BitRate, Bytes};
 use crate::args::Demo;
 use crate::bench::SEED;
 use crate::chat::Chat;
-use crate::cluster::{Cluster, Options, Outcome};
+use crate::cluster::{Cluster, Options, Outcome, this_program};
 use crate::node::messages::{RunSpec, Sampling};
 use crate::prompts::{self, Kind, Prompt, Source};
 use crate::report::Page;
@@ -35,6 +35,7 @@ pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
     let mut page_file =
         File::create(&args.report).with_context(|| format!("writing {}", args.report.display()))?;
     let options = Options {
+        program: this_program()?,
         model,
         profile: args.model.profile.clone(),
         link: args.link,

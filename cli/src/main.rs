@@ -14,7 +14,7 @@ use clap::Parser as _;
 use lynx::args::{self, Command, Lynx};
 use lynx::bench::{self, SEED};
 use lynx::chat::Chat;
-use lynx::cluster::Options;
+use lynx::cluster::{Options, this_program};
 use lynx::lab::Lab;
 use lynx::rows::TtftRow;
 use lynx::terminal::Style;
@@ -92,6 +92,7 @@ async fn ttft(args: &args::Ttft) -> Result<()> {
     let model = model_file::locate(args.model.model.as_deref())?;
     let chat = Chat::open(&model)?;
     let options = Options {
+        program: this_program()?,
         model,
         profile: args.model.profile.clone(),
         link: BitRate::ZERO,

@@ -1,0 +1,81 @@
+//! A conversation goes on: what the decode node holds of it does not travel again.
+#![cfg(test)]
+
+mod support;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use lynx::chat::Chat;
+use lynx::cluster::{Cluster, Options, Outcome};
+use lynx::node::messages::{RunSpec, Sampling};
+use lynx::run::{Figures, Method, Scenario};
+use lynx_units::BitRate;
+
+const ANSWER: u32 = 12;
+
+async fn ask(cluster: &mut Cluster, method: Method, prompt: &[u32]) -> Outcome {
+    let spec = RunSpec {
+        run: 0,
+        method,
+        scenario: Scenario::Cold,
+        prompt: prompt.to_vec(),
+        max_tokens: ANSWER,
+        sampling: Sampling::GREEDY,
+        ignore_eos: true,
+        anchor_eighths: Some(32),
+    };
+    cluster.run(spec, |_| {}).await.unwrap()
+}
+
+fn wire_bytes(outcome: &Outcome) -> u64 {
+    Figures::of(&outcome.events).wire_bytes
+}
+
+#[test]
+fn the_second_turn_sends_only_what_the_decode_node_lacks() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let options = Options {
+            program: env!("CARGO_BIN_EXE_lynx").into(),
+            model: support::model(),
+            profile: None,
+            link: BitRate::from_megabits_per_second(200),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            threads: 2,
+            max_tokens: 700,
+        };
+        let chat = Chat::open(&options.model).unwrap();
+        let text = include_str!("../../profiles/calibration/prose.txt");
+        let tokens = chat.tokenizer().prompt(text).unwrap();
+        let (first, second) = (&tokens[..400], &tokens[..500]);
+        let mut cluster = Cluster::start(&options).await.unwrap();
+
+        // What plain BF16 gives, from nothing.
+        cluster
+            .prepare(Scenario::Cold, second, |_, _| {})
+            .await
+            .unwrap();
+        let whole = ask(&mut cluster, Method::Bf16, second).await;
+
+        // The first turn leaves its exact KV at the decode node, in whole blocks: 384 of 400 tokens.
+        cluster
+            .prepare(Scenario::Cold, first, |_, _| {})
+            .await
+            .unwrap();
+        ask(&mut cluster, Method::LynxExact, first).await;
+        let delta = ask(&mut cluster, Method::LynxExact, second).await;
+        assert_eq!(delta.tokens, whole.tokens);
+        let share = wire_bytes(&delta) as f64 / wire_bytes(&whole) as f64;
+        assert!(share < 0.3, "{share}: 116 of 500 tokens lack");
+
+        // KV that was restored from eight bits is good for its own request and no other.
+        cluster
+            .prepare(Scenario::Cold, first, |_, _| {})
+            .await
+            .unwrap();
+        ask(&mut cluster, Method::LynxInt8, first).await;
+        let after_int8 = ask(&mut cluster, Method::LynxExact, second).await;
+        assert_eq!(after_int8.tokens, whole.tokens);
+        assert!(wire_bytes(&after_int8) > wire_bytes(&delta) * 2);
+    });
+}
