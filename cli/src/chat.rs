@@ -55,11 +55,6 @@ impl Chat {
         Ok(())
     }
 
-    /// The tokenizer alone.
-    pub fn into_tokenizer(self) -> Tokenizer {
-        self.tokenizer
-    }
-
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer

@@ -6,6 +6,7 @@
 pub mod coding;
 pub mod decode;
 mod drafting;
+mod heap;
 pub mod messages;
 mod peer;
 mod peering;

@@ -132,7 +132,7 @@ impl Node {
                 }
             }
             Signal::Command(Ok(Command::Forget)) => {
-                self.engine = self.setup.engine()?;
+                self.engine.forget();
                 self.running.clear();
                 report(&Report::Forgotten);
             }

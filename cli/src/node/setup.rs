@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use anyhow::{Context as _, Result};
-use lynx_engine::{Engine, EngineOptions, Model, Tokenizer};
+use lynx_engine::{Engine, EngineOptions, Gguf, Model, Tokenizer};
 use lynx_kernels::{BLOCK_TOKENS, Codec, KvShape, Profile};
 use lynx_transport::{Clock, LinkConfig, PeerInfo};
 
 use super::coding::UNIT_TOKENS;
+use super::heap;
 use super::messages::{Command, Ready, Report};
 use crate::args::NodeOptions;
-use crate::chat::Chat;
 use crate::{config, lab, model_file, profile};
 
 /// A model, its words, and what its KV is coded with.
@@ -40,8 +40,7 @@ impl Setup {
     /// Where the model or the profile can't be used.
     pub(super) fn open(options: &NodeOptions) -> Result<Self> {
         let path = model_file::locate(options.model.model.as_deref())?;
-        let model = open_model(&path)?;
-        let tokenizer = Arc::new(Chat::open(&path)?.into_tokenizer());
+        let (model, tokenizer) = open_model(&path)?;
         let profile = profile::choose(
             options.model.profile.as_deref(),
             &model.config().name,
@@ -57,7 +56,7 @@ impl Setup {
         };
         Ok(Self {
             model: Arc::new(model),
-            tokenizer,
+            tokenizer: Arc::new(tokenizer),
             profile: Arc::new(profile),
             codec: Codec::detect(),
             clock: Clock::start(),
@@ -104,8 +103,12 @@ impl Setup {
 /// A request that is answered again keeps the block that it ended in, besides the one that it goes on in.
 const SPARE_BLOCKS: usize = 2;
 
-fn open_model(path: &Path) -> Result<Model> {
-    Model::open(path).with_context(|| format!("opening {}", path.display()))
+fn open_model(path: &Path) -> Result<(Model, Tokenizer)> {
+    let open = || {
+        let gguf = Gguf::open(path)?;
+        anyhow::Ok((Model::from_gguf(&gguf)?, Tokenizer::from_gguf(&gguf)?))
+    };
+    open().with_context(|| format!("opening {}", path.display()))
 }
 
 /// Writes a line that the parent reads. A parent that is gone needs no report.
@@ -143,8 +146,9 @@ pub(super) fn memory_without(weights: usize) -> Option<u64> {
     Some((kib * 1024).saturating_sub(weights as u64))
 }
 
-/// Begins to measure anew: opening a model takes memory that running it doesn't. Where the system has no such thing, the
-/// peak of opening stays in the figure.
+/// Gives back what only the opening of the model needed, and begins to measure anew without it. Where the system has no
+/// such thing, the peak of opening stays in the figure.
 pub(super) fn forget_peak() {
+    heap::trim();
     drop(std::fs::write("/proc/self/clear_refs", "5"));
 }
