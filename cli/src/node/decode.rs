@@ -43,7 +43,8 @@ pub fn run(options: &NodeOptions, data: SocketAddr, control: SocketAddr) -> Resu
         .enable_all()
         .build()?;
     let (signals, inbox) = channel();
-    let config = setup.link(peer::info("the decode node", &setup.model, &setup.profile))?;
+    let name = format!("the decode node (process {})", std::process::id());
+    let config = setup.link(peer::info(&name, &setup.model, &setup.profile))?;
     runtime.spawn(keep_linked(data, config, signals.clone()));
     let link = match inbox.recv()? {
         Signal::Connected(link) => link,
@@ -60,6 +61,7 @@ pub fn run(options: &NodeOptions, data: SocketAddr, control: SocketAddr) -> Resu
         runtime,
         signals,
         control,
+        name,
         link,
         running: Vec::new(),
         drafting: Drafting::new(),
@@ -76,6 +78,8 @@ struct Node {
     runtime: Runtime,
     signals: Sender<Signal>,
     control: SocketAddr,
+    /// What the prefill node knows this one by.
+    name: String,
     link: ReceiverHandle,
     running: Vec<Running>,
     drafting: Drafting,
@@ -200,6 +204,7 @@ impl Node {
             Ask {
                 spec,
                 descriptor,
+                node: self.name.clone(),
                 start_ns,
             },
             self.signals.clone(),

@@ -151,6 +151,8 @@ pub struct Ask {
     pub spec: RunSpec,
     /// How its KV is to travel, and under which number.
     pub descriptor: super::coding::Descriptor,
+    /// The decode node's name on its link: where the KV is to go.
+    pub node: String,
     /// The moment the request arrived, in nanoseconds of the machine's clock: see [`crate::clock`].
     pub start_ns: u64,
 }

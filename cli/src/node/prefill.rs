@@ -4,37 +4,39 @@
 //! the engine's blocks are, on the engine's thread, as soon as its last token's layer is there: nothing is copied but what
 //! goes on the wire.
 
+mod publishing;
+
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use lynx_engine::{
-    Engine, EngineEvent, KvSource, Request, RequestId, SequenceKv, StepObserver, Stop,
-};
+use lynx_engine::{Engine, EngineEvent, KvSource, Request, RequestId, Stop};
 use lynx_protocol::sender::OpenTransfer;
-use lynx_transport::{Listener, SegmentPayload, SenderHandle, SharedBytes};
-use lynx_units::{Timestamp, TransferId, UnitIndex};
+use lynx_transport::{Listener, SenderHandle};
+use lynx_units::{Epoch, Timestamp, TransferId};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use self::publishing::{Serving, Transfer, UnitRanges, Watch};
 use super::coding::Coding;
 use super::messages::{Answer, Ask, Command, Report};
 use super::setup::{self, Setup, report};
 use super::{TRANSFER_TIME, peer, sampling};
 use crate::args::NodeOptions;
 use crate::clock;
-use crate::run::Event;
 
 /// What the engine's thread is told.
 enum Signal {
     Command(Result<Command>),
-    Link(SenderHandle),
+    /// A decode node's link, by the node's name.
+    Link(String, SenderHandle),
+    /// The end of a link.
+    Gone(String, Epoch),
     Asked(Box<Ask>, UnboundedSender<Answer>),
 }
 
@@ -71,7 +73,7 @@ pub fn run(options: &NodeOptions) -> Result<()> {
     Node {
         engine,
         setup,
-        link: None,
+        links: HashMap::new(),
         serving: HashMap::new(),
     }
     .run(&inbox)
@@ -81,12 +83,19 @@ fn serve(runtime: &Runtime, mut data: Listener, control: TcpListener, signals: &
     let links = signals.clone();
     runtime.spawn(async move {
         loop {
-            let (handle, mut events) = data.accept().await.into_sender();
-            if links.send(Signal::Link(handle)).is_err() {
+            let connected = data.accept().await;
+            let node = connected.peer().name().to_owned();
+            let epoch = connected.epoch();
+            let (handle, mut events) = connected.into_sender();
+            if links.send(Signal::Link(node.clone(), handle)).is_err() {
                 return;
             }
-            // A transfer's fate is the decode node's affair: it has the request.
-            tokio::spawn(async move { while events.next().await.is_some() {} });
+            let gone = links.clone();
+            tokio::spawn(async move {
+                // A transfer's fate is the decode node's affair: it has the request.
+                while events.next().await.is_some() {}
+                drop(gone.send(Signal::Gone(node, epoch)));
+            });
         }
     });
     let asks = signals.clone();
@@ -120,30 +129,10 @@ async fn converse(stream: TcpStream, asks: Sender<Signal>) -> Result<()> {
     Ok(())
 }
 
-/// What one request is owed.
-struct Serving {
-    /// `None` for a prompt that is only computed and kept.
-    transfer: Option<Transfer>,
-    chunk: u32,
-    layer_start: Timestamp,
-    prompt_tokens: u32,
-}
-
-struct Transfer {
-    id: TransferId,
-    coding: Coding,
-    answers: UnboundedSender<Answer>,
-    start: Timestamp,
-    link: SenderHandle,
-    published: Vec<bool>,
-    /// Whether all units that were here before the request came are published.
-    cached_sent: bool,
-}
-
 struct Node {
     engine: Engine,
     setup: Setup,
-    link: Option<SenderHandle>,
+    links: HashMap<String, SenderHandle>,
     serving: HashMap<RequestId, Serving>,
 }
 
@@ -166,7 +155,12 @@ impl Node {
 
     fn handle(&mut self, signal: Signal) -> Result<()> {
         match signal {
-            Signal::Link(link) => self.link = Some(link),
+            Signal::Link(node, link) => drop(self.links.insert(node, link)),
+            Signal::Gone(node, epoch) => {
+                // Unless the node has come back meanwhile.
+                self.links
+                    .retain(|name, link| *name != node || link.epoch() != epoch);
+            }
             Signal::Command(Ok(Command::Warm { prompt })) => {
                 if let Err(error) = self.warm(prompt) {
                     report(&Report::Failed {
@@ -221,10 +215,9 @@ impl Node {
 
     /// Opens the transfer, sends at once what needs no computing, and leaves the rest to the engine's steps.
     fn asked(&mut self, ask: Ask, answers: &UnboundedSender<Answer>) -> Result<()> {
-        let link = self
-            .link
-            .clone()
-            .context("no decode node is connected: is the link down?")?;
+        let link = self.links.get(&ask.node).cloned();
+        let link =
+            link.with_context(|| format!("{} is not connected: is its link down?", ask.node))?;
         let coding = Coding::new(self.setup.shape(), &ask.descriptor)?;
         let prompt_tokens = u32::try_from(ask.spec.prompt.len())?;
         anyhow::ensure!(
@@ -342,122 +335,6 @@ impl Node {
             _ => {}
         }
         Ok(())
-    }
-}
-
-/// Which token ranges of a transfer are meant.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum UnitRanges {
-    First,
-    All,
-}
-
-impl Transfer {
-    /// Publishes the units whose last token is among `tokens`: of one layer, or of all.
-    fn publish_ended_in(
-        &mut self,
-        setup: &Setup,
-        kv: SequenceKv<'_>,
-        tokens: Range<u32>,
-        layer: Option<usize>,
-        ranges: UnitRanges,
-    ) -> Result<()> {
-        let per_range = self.coding.units().units_per_range();
-        let take = if ranges == UnitRanges::First {
-            1
-        } else {
-            usize::MAX
-        };
-        let ends: Vec<u32> = self
-            .coding
-            .units()
-            .ranges()
-            .map(|range| range.end)
-            .take(take)
-            .collect();
-        for (range, _) in ends
-            .iter()
-            .enumerate()
-            .filter(|(_, end)| tokens.contains(&(**end - 1)))
-        {
-            let units = match layer {
-                Some(layer) => layer * 2..layer * 2 + 2,
-                None => 0..per_range,
-            };
-            for unit in units {
-                self.publish(setup, kv, range * per_range + unit)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn publish(&mut self, setup: &Setup, kv: SequenceKv<'_>, unit: usize) -> Result<()> {
-        if std::mem::replace(&mut self.published[unit], true) {
-            return Ok(());
-        }
-        let segments = self
-            .coding
-            .encode(&setup.codec, &setup.profile, unit, &kv)?;
-        let payload = |(bytes, checksum)| SegmentPayload {
-            bytes: SharedBytes::from(bytes),
-            checksum,
-        };
-        let segments = segments.into_iter().map(payload).collect();
-        // A link that is over has failed the transfer on the other side too.
-        self.link
-            .publish(self.id, UnitIndex(u32::try_from(unit)?), segments)
-            .ok();
-        Ok(())
-    }
-
-    fn finished(&self, setup: &Setup) {
-        let bytes = setup::memory_without(setup.model.weight_bytes());
-        if let Some(bytes) = bytes {
-            drop(self.answers.send(Answer::Memory { bytes }));
-        }
-    }
-}
-
-/// Publishes every layer while the engine computes the next.
-struct Watch<'a> {
-    setup: &'a Setup,
-    serving: &'a mut HashMap<RequestId, Serving>,
-    failed: Option<anyhow::Error>,
-}
-
-impl StepObserver for Watch<'_> {
-    fn layer_ready(
-        &mut self,
-        request: RequestId,
-        layer: usize,
-        tokens: Range<u32>,
-        kv: SequenceKv<'_>,
-    ) {
-        let Some(serving) = self.serving.get_mut(&request) else {
-            return;
-        };
-        let now = clock::now();
-        match &mut serving.transfer {
-            Some(transfer) => {
-                drop(transfer.answers.send(Answer::Happened {
-                    event: Event::PrefillLayer {
-                        chunk: serving.chunk,
-                        layer: u32::try_from(layer).unwrap_or(u32::MAX),
-                        start: clock::seconds_between(transfer.start, serving.layer_start),
-                        end: clock::seconds_between(transfer.start, now),
-                    },
-                }));
-                let published =
-                    transfer.publish_ended_in(self.setup, kv, tokens, Some(layer), UnitRanges::All);
-                self.failed = self.failed.take().or(published.err());
-            }
-            None if layer == 0 => report(&Report::Warming {
-                done: tokens.end,
-                total: serving.prompt_tokens,
-            }),
-            None => {}
-        }
-        serving.layer_start = clock::now();
     }
 }
 
