@@ -10,6 +10,7 @@
 )]
 
 mod lanes;
+mod lookup;
 mod merge;
 mod tail;
 

@@ -5,7 +5,8 @@
 
 use core::arch::x86_64::*;
 
-use super::lanes::{self, Lanes, Lookup, Quarters};
+use super::lanes::{self, Lanes, Quarters};
+use super::lookup::Lookup;
 use crate::group::Params;
 use crate::rows::MatrixMut;
 
