@@ -3,12 +3,12 @@
 
 mod support;
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lynx::rows::TtftRow;
 use lynx::run::Method;
-use support::{Folder, lynx, model, nodes_of, text, until};
+use support::{Folder, lynx, nodes_of, text, until};
 
 /// A demo that takes some seconds: a short prompt, a link to match.
 fn short_demo(folder: &Folder, more: &[&str]) -> Vec<TtftRow> {
@@ -96,90 +96,59 @@ fn a_text_and_a_question_of_the_users_own_are_asked() {
     ));
 }
 
+/// A demo with a model's name of its own, so that its nodes can be told from others'; both nodes run.
+fn demo_with_nodes(folder: &Folder, more: &[&str]) -> (Child, String) {
+    let model = folder.path("model.gguf");
+    std::os::unix::fs::symlink(support::model(), &model).unwrap();
+    let page = folder.path("page.html");
+    let demo = lynx()
+        .args(["demo", "--model", &model, "--report", &page])
+        .args(more)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("both nodes run", || nodes_of(&model).len() == 2);
+    (demo, model)
+}
+
+fn signal(name: &str, process: u32) {
+    let sent = Command::new("kill")
+        .args([name, &process.to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
     let folder = Folder::new();
-    let own_model = folder.path("model.gguf");
-    std::os::unix::fs::symlink(model(), &own_model).unwrap();
-    let mut demo = lynx()
-        .args([
-            "demo",
-            "--model",
-            &own_model,
-            "--report",
-            &folder.path("page.html"),
-        ])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    until("both nodes run", || nodes_of(&own_model).len() == 2);
-    Command::new("kill")
-        .args(["-INT", &demo.id().to_string()])
-        .status()
-        .unwrap();
+    let (mut demo, model) = demo_with_nodes(&folder, &[]);
+    signal("-INT", demo.id());
     assert_eq!(demo.wait().unwrap().code(), Some(130));
-    until("no node is left", || nodes_of(&own_model).is_empty());
+    until("no node is left", || nodes_of(&model).is_empty());
 }
 
 #[test]
 fn a_killed_parent_takes_its_nodes_with_it() {
     let folder = Folder::new();
-    let own_model = folder.path("model.gguf");
-    std::os::unix::fs::symlink(model(), &own_model).unwrap();
-    let mut demo = lynx()
-        .args([
-            "demo",
-            "--model",
-            &own_model,
-            "--report",
-            &folder.path("page.html"),
-        ])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    until("both nodes run", || nodes_of(&own_model).len() == 2);
+    let (mut demo, model) = demo_with_nodes(&folder, &[]);
     demo.kill().unwrap();
     demo.wait().unwrap();
-    until("no node is left", || nodes_of(&own_model).is_empty());
+    until("no node is left", || nodes_of(&model).is_empty());
 }
 
 #[test]
 fn a_killed_prefill_node_is_named_in_bounded_time() {
     let folder = Folder::new();
-    let own_model = folder.path("model.gguf");
-    std::os::unix::fs::symlink(model(), &own_model).unwrap();
-    let demo = lynx()
-        .args([
-            "demo",
-            "--model",
-            &own_model,
-            "--link",
-            "1mbit",
-            "--prompt-tokens",
-            "300",
-            "--report",
-            &folder.path("page.html"),
-        ])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    until("both nodes run", || nodes_of(&own_model).len() == 2);
-    for (pid, arguments) in nodes_of(&own_model) {
+    let slow = ["--link", "1mbit", "--prompt-tokens", "300"];
+    let (demo, model) = demo_with_nodes(&folder, &slow);
+    for (process, arguments) in nodes_of(&model) {
         if arguments.contains("prefill") {
-            Command::new("kill")
-                .args(["-KILL", &pid.to_string()])
-                .status()
-                .unwrap();
+            signal("-KILL", process);
         }
     }
     let output = support::wait_at_most(demo, Duration::from_secs(90));
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains("prefill node"),
-        "{}",
-        text(&output.stderr)
-    );
+    let said = text(&output.stderr);
+    assert!(said.contains("prefill node"), "{said}");
 }

@@ -98,6 +98,7 @@ impl Node {
                 Next::Signal(signal) => self.handle(signal)?,
                 Next::Ended => return Ok(()),
                 Next::Nothing => {
+                    self.lose_late()?;
                     self.merge()?;
                     self.step()?;
                     self.watch_link();
@@ -232,6 +233,9 @@ impl Node {
             return Ok(());
         };
         match answer {
+            Answer::First { token } if token as usize >= self.engine.config().vocab => {
+                self.lose(TransferId(run), "the first token is none of this model's")
+            }
             Answer::First { token } => {
                 let request = running.request;
                 self.engine.first_token(request, token)?;

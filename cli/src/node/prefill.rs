@@ -17,7 +17,7 @@ use lynx_engine::{Engine, EngineEvent, KvSource, Request, RequestId, Stop};
 use lynx_protocol::sender::OpenTransfer;
 use lynx_transport::{Listener, SenderHandle};
 use lynx_units::{Epoch, Timestamp, TransferId};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -29,6 +29,13 @@ use super::setup::{self, Setup, report};
 use super::{TRANSFER_TIME, peer, sampling};
 use crate::args::NodeOptions;
 use crate::clock;
+
+/// The longest question in bytes: a million tokens and some.
+const MAX_ASK: u64 = 8 << 20;
+/// How long a question may take from the connection to the end of its line.
+const ASK_TIME: Duration = Duration::from_secs(30);
+/// How long to leave the listener alone after an accept has failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the engine's thread is told.
 enum Signal {
@@ -100,8 +107,12 @@ fn serve(runtime: &Runtime, mut data: Listener, control: TcpListener, signals: &
     });
     let asks = signals.clone();
     runtime.spawn(async move {
-        while let Ok((stream, _)) = control.accept().await {
-            tokio::spawn(converse(stream, asks.clone()));
+        loop {
+            match control.accept().await {
+                Ok((stream, _)) => drop(tokio::spawn(converse(stream, asks.clone()))),
+                // For want of descriptors, say: some will be free again.
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
         }
     });
 }
@@ -109,17 +120,18 @@ fn serve(runtime: &Runtime, mut data: Listener, control: TcpListener, signals: &
 /// One request's connection: its question, then our answers until the engine has no more.
 async fn converse(stream: TcpStream, asks: Sender<Signal>) -> Result<()> {
     let (reading, mut writing) = stream.into_split();
-    let line = BufReader::new(reading)
-        .lines()
-        .next_line()
-        .await?
-        .context("a request without a line")?;
+    let mut lines = BufReader::new(reading.take(MAX_ASK)).lines();
+    let line = tokio::time::timeout(ASK_TIME, lines.next_line()).await??;
+    let line = line.context("a request without a line")?;
     let (answers, mut outbox) = unbounded_channel();
+    // Whoever answers owns `answers`: when it is dropped, the conversation is over.
     match serde_json::from_str(&line) {
         Ok(ask) => drop(asks.send(Signal::Asked(Box::new(ask), answers))),
-        Err(error) => drop(answers.send(Answer::Failed {
-            message: format!("the request can't be read: {error}"),
-        })),
+        Err(error) => {
+            let message = format!("the request can't be read: {error}");
+            drop(answers.send(Answer::Failed { message }));
+            drop(answers);
+        }
     }
     while let Some(answer) = outbox.recv().await {
         let mut line = serde_json::to_vec(&answer)?;
@@ -218,12 +230,13 @@ impl Node {
         let link = self.links.get(&ask.node).cloned();
         let link =
             link.with_context(|| format!("{} is not connected: is its link down?", ask.node))?;
-        let coding = Coding::new(self.setup.shape(), &ask.descriptor)?;
         let prompt_tokens = u32::try_from(ask.spec.prompt.len())?;
+        // First of all: a plan is as long as the descriptor says.
         anyhow::ensure!(
             prompt_tokens == ask.descriptor.prompt_tokens,
             "the descriptor is of another prompt"
         );
+        let coding = Coding::new(self.setup.shape(), &ask.descriptor)?;
         let request = self
             .engine
             .submit(prefill_request(ask.spec.prompt, ask.spec.sampling)?)?;

@@ -12,6 +12,7 @@ use lynx_units::{BitRate, Bytes, Priority, Timestamp, TransferId};
 
 use super::Node;
 use crate::clock::{self, seconds_between};
+use crate::node::TRANSFER_TIME;
 use crate::node::coding::Descriptor;
 use crate::node::request::Running;
 use crate::run::Event;
@@ -31,13 +32,10 @@ impl Node {
                 bytes,
                 checksum: expected,
             } => {
-                let Some(running) = self
-                    .running
-                    .iter_mut()
-                    .find(|r| r.transfer == transfer && r.loading)
-                else {
+                let Some(index) = self.loading(transfer) else {
                     return Ok(());
                 };
+                let running = &mut self.running[index];
                 let taken = if checksum(&bytes) == expected {
                     running.take(unit, usize::from(segment.0), bytes.into_vec())
                 } else {
@@ -53,21 +51,18 @@ impl Node {
             | ReceiverEvent::Cancelled(transfer, reason) => {
                 self.lose(transfer, &reason.to_string())
             }
-            ReceiverEvent::Broken(_) => Ok(()),
+            ReceiverEvent::Broken(reason) => self.lose_all(&reason.to_string()),
         }
     }
 
     fn on_offer(&mut self, transfer: TransferId, descriptor: &[u8]) -> Result<()> {
-        let Some(running) = self
-            .running
-            .iter()
-            .find(|running| running.transfer == transfer && running.loading)
-        else {
+        let Some(index) = self.loading(transfer) else {
             self.link
                 .reject(transfer, "no request waits for this transfer")
                 .ok();
             return Ok(());
         };
+        let running = &self.running[index];
         let offered = serde_json::from_slice::<Descriptor>(descriptor).ok();
         let same = offered.is_some_and(|offered| offered.run == running.run);
         let answered = if same {
@@ -85,13 +80,10 @@ impl Node {
     fn on_level(&mut self, transfer: TransferId, level: u8) -> Result<()> {
         self.merge()?;
         let now = clock::now();
-        let Some(running) = self
-            .running
-            .iter()
-            .find(|running| running.transfer == transfer && running.loading)
-        else {
+        let Some(index) = self.loading(transfer) else {
             return Ok(());
         };
+        let running = &self.running[index];
         let t = seconds_between(running.start, now);
         running.happened(Event::LevelComplete {
             level: u32::from(level),
@@ -152,13 +144,10 @@ impl Node {
     fn on_complete(&mut self, transfer: TransferId) -> Result<()> {
         self.merge()?;
         let now = clock::now();
-        let Some(running) = self
-            .running
-            .iter_mut()
-            .find(|running| running.transfer == transfer && running.loading)
-        else {
+        let Some(index) = self.loading(transfer) else {
             return Ok(());
         };
+        let running = &mut self.running[index];
         running.end_loading();
         running.happened(Event::FullReady {
             t: seconds_between(running.start, now),
@@ -174,16 +163,34 @@ impl Node {
 
     /// The transfer won't come: the engine computes the prompt itself.
     pub(super) fn lose(&mut self, transfer: TransferId, why: &str) -> Result<()> {
-        let Some(running) = self
-            .running
-            .iter_mut()
-            .find(|running| running.transfer == transfer && running.loading)
-        else {
+        let Some(index) = self.loading(transfer) else {
             return Ok(());
         };
+        let running = &mut self.running[index];
         running.end_loading();
         let request = running.request;
         Ok(self.engine.kv_failed(request, why.to_owned())?)
+    }
+
+    /// The link is lost, and with it also the transfers that it had not offered yet: nobody else tells of those.
+    fn lose_all(&mut self, why: &str) -> Result<()> {
+        self.lose_where(|running: &Running| running.loading, why)
+    }
+
+    /// Gives up what should have been here by now, whatever became of it.
+    pub(super) fn lose_late(&mut self) -> Result<()> {
+        let now = clock::now();
+        let late = |running: &Running| running.loading && running.age(now) > TRANSFER_TIME;
+        self.lose_where(late, "the KV did not come in time")
+    }
+
+    fn lose_where(&mut self, lost: impl Fn(&Running) -> bool, why: &str) -> Result<()> {
+        let running = self.running.iter().filter(|running| lost(running));
+        let transfers: Vec<TransferId> = running.map(|running| running.transfer).collect();
+        for transfer in transfers {
+            self.lose(transfer, why)?;
+        }
+        Ok(())
     }
 
     /// What came can't be merged: this side ends the transfer.
@@ -211,5 +218,11 @@ impl Node {
             self.refuse(transfer, &error)?;
         }
         Ok(())
+    }
+
+    /// The request that still waits for this transfer.
+    fn loading(&self, transfer: TransferId) -> Option<usize> {
+        let waits = |running: &Running| running.transfer == transfer && running.loading;
+        self.running.iter().position(waits)
     }
 }
