@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use lynx_engine::{Engine, EngineEvent, KvSource, Request, RequestId, Stop, TextStream};
 use lynx_policy::Fidelity;
 use lynx_transport::ReceiverHandle;
@@ -64,6 +64,7 @@ pub fn run(options: &NodeOptions, data: SocketAddr, control: SocketAddr) -> Resu
         name,
         link,
         running: Vec::new(),
+        last_run: None,
         drafting: Drafting::new(),
         prefill_memory: None,
         received_before: [Bytes::ZERO; 2],
@@ -82,6 +83,8 @@ struct Node {
     name: String,
     link: ReceiverHandle,
     running: Vec<Running>,
+    /// The highest number of a run so far. A transfer has its run's number, and no two of a link may have the same.
+    last_run: Option<u64>,
     drafting: Drafting,
     prefill_memory: Option<u64>,
     /// The link's count of received bytes when the first running request began, and when the parent was last told.
@@ -138,7 +141,11 @@ impl Node {
             }
             Signal::Command(Ok(Command::Forget)) => {
                 self.engine.forget();
-                self.running.clear();
+                for running in self.running.drain(..).filter(|running| running.loading) {
+                    self.link
+                        .cancel(running.transfer, "the request is forgotten")
+                        .ok();
+                }
                 report(&Report::Forgotten);
             }
             Signal::Command(Ok(Command::Warm { .. })) => {
@@ -162,6 +169,12 @@ impl Node {
     /// Takes a request, and asks the prefill node for its KV.
     fn begin(&mut self, spec: RunSpec) -> Result<()> {
         let start = clock::now();
+        ensure!(
+            self.last_run < Some(spec.run),
+            "run {} does not follow run {}: number runs upwards",
+            spec.run,
+            self.last_run.unwrap_or_default()
+        );
         let request = Request {
             prompt: spec.prompt.clone(),
             max_tokens: spec.max_tokens,
@@ -174,6 +187,7 @@ impl Node {
             retain: false,
         };
         let request = self.engine.submit(request)?;
+        self.last_run = Some(spec.run);
         let mean = spec
             .anchor()
             .unwrap_or_else(|| self.best_width(&spec, start));

@@ -30,7 +30,7 @@ pub enum Command {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
-    /// The request's number, which no other request of this parent has.
+    /// The request's number, higher than that of any request before.
     pub run: u64,
     /// How the KV travels.
     pub method: Method,

@@ -183,7 +183,10 @@ impl Node {
             }
             Signal::Command(Ok(Command::Forget)) => {
                 self.engine.forget();
-                self.serving.clear();
+                for transfer in self.serving.drain().filter_map(|(_, s)| s.transfer) {
+                    let why = "the prefill node was told to forget the prompt";
+                    transfer.link.cancel(transfer.id, why).ok();
+                }
                 report(&Report::Forgotten);
             }
             Signal::Command(Ok(Command::Run(_))) => {
