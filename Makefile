@@ -7,7 +7,6 @@
 #   FUZZ         the fuzz target                  (default frame)
 
 SHELL := /bin/bash
-export LYNX_CACHE ?= $(HOME)/.cache/lynx
 ARGS ?=
 BENCH ?= codec link accuracy ttft
 PROFILE ?= out/profile.json

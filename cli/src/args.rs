@@ -10,7 +10,7 @@ use crate::run::Scenario;
 
 /// KV caches across a network, most significant bits first.
 #[derive(Debug, Parser)]
-#[command(name = "lynx", version, about, max_term_width = 100)]
+#[command(name = "lynx", version, max_term_width = 100)]
 pub struct Lynx {
     /// What to do.
     #[command(subcommand)]
@@ -22,7 +22,7 @@ pub struct Lynx {
 pub enum Command {
     /// Show the idea: one prompt, two nodes, a narrow link, and five ways to move the KV cache
     Demo(Demo),
-    /// Measure
+    /// Measure times to tokens, codec, accuracy and link
     #[command(subcommand)]
     Bench(Bench),
     /// Make a model's profile: which bits of its KV cache matter most
@@ -83,7 +83,12 @@ pub struct Demo {
     #[arg(long, value_name = "BITS", default_value = "4", value_parser = anchor)]
     pub anchor: Anchor,
     /// Where the page with the timeline goes
-    #[arg(long, value_name = "PATH", default_value = "lynx-demo.html")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "lynx-demo.html",
+        overrides_with = "report"
+    )]
     pub report: PathBuf,
     /// Also write the table's rows as JSON
     #[arg(long, value_name = "PATH")]
@@ -154,9 +159,12 @@ pub struct Accuracy {
 /// `lynx calibrate`.
 #[derive(Debug, Args)]
 pub struct Calibrate {
-    /// What to run it on
-    #[command(flatten)]
-    pub model: Model,
+    /// A llama-architecture GGUF; the default is SmolLM2-135M-Instruct, which `make model` fetches
+    #[arg(long, value_name = "PATH")]
+    pub model: Option<PathBuf>,
+    /// Threads of the engine; by default one for each CPU
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
     /// Texts of the kind the model will read; without any, three built-in ones
     #[arg(long = "text", value_name = "PATH")]
     pub texts: Vec<PathBuf>,
@@ -219,8 +227,7 @@ fn anchor(text: &str) -> Result<Anchor, String> {
         "auto" => Ok(Anchor::Auto),
         _ => match text.parse::<Width>() {
             Ok(width) if width.bits() >= 1.0 => Ok(Anchor::Fixed(width)),
-            Ok(_) => Err("an anchor has at least 1 bit".to_owned()),
-            Err(error) => Err(format!("{error}, or auto")),
+            _ => Err("an anchor has 1 to 8 bits, in steps of 0.125; or auto".to_owned()),
         },
     }
 }

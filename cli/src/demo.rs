@@ -2,15 +2,16 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use lynx_units::{BitRate, Bytes};
 
 use crate::args::Demo;
 use crate::bench::SEED;
 use crate::chat::Chat;
 use crate::cluster::{Cluster, Options, Outcome, this_program};
-use crate::node::messages::{RunSpec, Sampling};
+use crate::node::messages::{AnchorWidths, RunSpec, Sampling};
 use crate::prompts::{self, Kind, Prompt, Source};
 use crate::report::Page;
 use crate::rows::TtftRow;
@@ -32,8 +33,7 @@ pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
     let length = u32::try_from(tokens.len())?;
     chat.check_length(tokens.len(), args.tokens)?;
     // Before minutes of work, not after them.
-    let mut page_file =
-        File::create(&args.report).with_context(|| format!("writing {}", args.report.display()))?;
+    let page_file = PageFile::create(&args.report)?;
     let options = Options {
         program: this_program()?,
         model,
@@ -49,9 +49,11 @@ pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
     introduce(out, args, &cluster, &prompt, length)?;
 
     let mut runs = Vec::new();
+    let mut anchor = None;
     for method in Method::ALL {
         warm(&mut cluster, args.scenario, &tokens, style).await?;
         let outcome = answer(&mut cluster, args, method, &tokens, style, out).await?;
+        anchor = outcome.anchor.or(anchor);
         runs.push(outcome.into_result(
             method,
             args.scenario,
@@ -63,13 +65,12 @@ pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
     let rows = TtftRow::of_all(&runs);
     writeln!(out)?;
     table::write_runs(out, &rows)?;
+    explain(out, &rows, anchor)?;
     if let Some(path) = &args.json {
         bench::write_json(path, &rows)?;
     }
-    let page = page(&cluster, args, prompt, runs);
-    page_file
-        .write_all(page.html().as_bytes())
-        .with_context(|| format!("writing {}", args.report.display()))?;
+    let page = page(&cluster, args, prompt, anchor, runs);
+    page_file.keep(&page.html())?;
     writeln!(
         out,
         "\nThe timeline is in {}: open it in a browser.",
@@ -84,6 +85,11 @@ fn prompt(args: &Demo, chat: &Chat) -> Result<(Prompt, Vec<u32>)> {
     if let Some(path) = &args.prompt_file {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("reading {} as text", path.display()))?;
+        ensure!(
+            !text.trim().is_empty(),
+            "{} is empty: give a text to ask about",
+            path.display()
+        );
         let question = args.question.clone().unwrap_or_else(|| QUESTION.to_owned());
         let source = Source::own(path.display().to_string(), text, question);
         return chat.prompt(&source, usize::MAX);
@@ -120,7 +126,12 @@ fn introduce(
         Scenario::Cold => "the prefill node computes it while its KV cache travels",
     };
     writeln!(out, "Prompt: {} ({tokens} tokens); {state}", prompt.name)?;
-    writeln!(out, "Question: {}\n", prompt.question.trim())?;
+    writeln!(out, "Question: {}", prompt.question.trim())?;
+    writeln!(
+        out,
+        "Every answer goes on past its end, so that all have {} tokens to compare.\n",
+        args.tokens
+    )?;
     Ok(())
 }
 
@@ -178,7 +189,13 @@ async fn answer(
     }
 }
 
-fn page(cluster: &Cluster, args: &Demo, prompt: Prompt, runs: Vec<RunResult>) -> Page {
+fn page(
+    cluster: &Cluster,
+    args: &Demo,
+    prompt: Prompt,
+    anchor: Option<AnchorWidths>,
+    runs: Vec<RunResult>,
+) -> Page {
     let about = cluster.about();
     let fact = |name: &str, value: String| (name.to_owned(), value);
     let mut facts = vec![
@@ -197,6 +214,10 @@ fn page(cluster: &Cluster, args: &Demo, prompt: Prompt, runs: Vec<RunResult>) ->
             about.map_or_else(String::new, |ready| ready.compute.clone()),
         ),
     ];
+    if let Some(AnchorWidths { k, v }) = anchor {
+        facts.push(fact("Anchor", format!("K {k}, V {v} bits")));
+    }
+    facts.push(fact("Lynx", env!("CARGO_PKG_VERSION").to_owned()));
     let names = ["Prefill node's memory", "Decode node's memory"];
     for (node, name) in names.into_iter().enumerate() {
         if let Some(bytes) = runs.iter().filter_map(|run| run.memory_bytes[node]).max() {
@@ -235,5 +256,58 @@ impl Outcome {
             answer: self.tokens,
             events: self.events,
         }
+    }
+}
+
+/// What the table leaves open.
+fn explain(out: &mut dyn Write, rows: &[TtftRow], anchor: Option<AnchorWidths>) -> Result<()> {
+    if let Some(AnchorWidths { k, v }) = anchor {
+        writeln!(
+            out,
+            "\nThe anchor had {k} bits of K and {v} of V in the mean."
+        )?;
+    }
+    for row in rows
+        .iter()
+        .filter(|row| row.method.drafts() && row.drafted == 0)
+    {
+        let name = row.method;
+        writeln!(
+            out,
+            "{name} drafted nothing: the rest was due within about two tokens' time, or a draft was not expected to pay."
+        )?;
+    }
+    Ok(())
+}
+
+/// The page's file: complete, or as it was before.
+#[derive(Debug)]
+struct PageFile {
+    /// Beside the page, so that it can take its place at once.
+    draft: PathBuf,
+    page: PathBuf,
+}
+
+impl PageFile {
+    fn create(page: &Path) -> Result<Self> {
+        let mut name = page.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        let draft = page.with_file_name(name);
+        File::create(&draft).with_context(|| format!("writing {}", page.display()))?;
+        let page = page.to_owned();
+        Ok(Self { draft, page })
+    }
+
+    fn keep(self, html: &str) -> Result<()> {
+        std::fs::write(&self.draft, html)
+            .and_then(|()| std::fs::rename(&self.draft, &self.page))
+            .with_context(|| format!("writing {}", self.page.display()))
+    }
+}
+
+/// A page that was not kept leaves nothing behind.
+impl Drop for PageFile {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.draft));
     }
 }

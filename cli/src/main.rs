@@ -29,11 +29,18 @@ fn main() -> ExitCode {
     let command = Lynx::parse().command;
     match run(command) {
         Ok(code) => code,
+        // Whoever read the output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lynx: {}", explain(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<std::io::Error>();
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// The error and its causes; a cause that was told by what came of it is not told again.
@@ -97,7 +104,7 @@ async fn ttft(args: &args::Ttft) -> Result<()> {
         profile: args.model.profile.clone(),
         link: BitRate::ZERO,
         listen: SocketAddr::from((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
-        threads: threads(&args.model),
+        threads: threads(args.model.threads),
         max_tokens: 0,
     };
     let runs = bench::ttft::run(args, &chat, options, style(), |_| {}).await?;
@@ -136,7 +143,7 @@ fn accuracy(args: &args::Accuracy) -> Result<()> {
         model: &model,
         profile: &profile,
         chat: &chat,
-        threads: threads(&args.model),
+        threads: threads(args.model.threads),
         style: style(),
     };
     let rows = bench.run(&cases)?;
@@ -145,10 +152,10 @@ fn accuracy(args: &args::Accuracy) -> Result<()> {
 }
 
 fn calibrate(args: &args::Calibrate) -> Result<()> {
-    let model = model_file::locate(args.model.model.as_deref())?;
+    let model = model_file::locate(args.model.as_deref())?;
     let chat = Chat::open(&model)?;
     let texts = calibrate::texts(&args.texts)?;
-    let mut lab = Lab::open(&model, threads(&args.model), calibrate::TOKENS)?;
+    let mut lab = Lab::open(&model, threads(args.threads), calibrate::TOKENS)?;
     let profile = calibrate::profile(&mut lab, chat.tokenizer(), &texts, style())?;
     std::fs::write(&args.out, profile.to_json()?)
         .with_context(|| format!("writing {}", args.out.display()))?;
@@ -169,8 +176,8 @@ fn write_json<R: serde::Serialize>(output: &args::Output, rows: &[R]) -> Result<
     }
 }
 
-fn threads(model: &args::Model) -> usize {
-    model.threads.map_or_else(config::cpus, usize::from)
+fn threads(asked: Option<u16>) -> usize {
+    asked.map_or_else(config::cpus, usize::from)
 }
 
 fn style() -> Style {

@@ -4,6 +4,8 @@
 mod support;
 
 use std::net::TcpListener;
+use std::process::Stdio;
+use std::time::Duration;
 
 use support::{Folder, lynx, model, text};
 
@@ -26,11 +28,7 @@ fn a_command_line_without_sense_is_refused_with_status_2() {
     refuses(&[], 2, &["Usage"]);
     refuses(&["demo", "--link", "100"], 2, &["--link", "100mbit"]);
     refuses(&["demo", "--link", "fast"], 2, &["--link", "100mbit"]);
-    refuses(
-        &["demo", "--anchor", "9"],
-        2,
-        &["--anchor", "between 0 and 8"],
-    );
+    refuses(&["demo", "--anchor", "9"], 2, &["--anchor", "1 to 8 bits"]);
     refuses(&["demo", "--scenario", "lukewarm"], 2, &["warm", "cold"]);
     refuses(&["demo", "--temperature", "-1"], 2, &["--temperature"]);
     refuses(&["demo", "--tokens", "1"], 2, &["--tokens"]);
@@ -98,7 +96,8 @@ fn a_default_model_with_another_hash_is_refused() {
 fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let page = Folder::new().path("page.html");
+    let folder = Folder::new();
+    let page = folder.path("page.html");
     refuses(
         &["demo", "--listen", &address, "--report", &page],
         1,
@@ -130,8 +129,9 @@ fn a_prompt_longer_than_the_context_is_refused_with_both_lengths() {
 fn an_empty_prompt_file_and_a_binary_one_are_named() {
     let folder = Folder::new();
     let binary = folder.write("noise.bin", [0xff, 0xfe, 0x00, 0x80]);
+    let empty = folder.write("empty.txt", " \n");
     let missing = folder.path("missing.txt");
-    for file in [&binary, &missing] {
+    for file in [&binary, &empty, &missing] {
         refuses(
             &[
                 "demo",
@@ -193,4 +193,42 @@ fn nodes_with_different_profiles_refuse_each_other_by_name() {
         1,
         &["profile", "the decode node", "the prefill node"],
     );
+}
+
+#[test]
+fn a_run_that_is_refused_leaves_the_last_page_as_it_was() {
+    let folder = Folder::new();
+    let page = folder.write("page.html", "the last page");
+    refuses(
+        &[
+            "demo",
+            "--model",
+            &folder.path("no.gguf"),
+            "--report",
+            &page,
+        ],
+        1,
+        &["no.gguf"],
+    );
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refuses(
+        &["demo", "--listen", &address, "--report", &page],
+        1,
+        &[&address],
+    );
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), "the last page");
+}
+
+#[test]
+fn a_reader_who_leaves_early_is_no_failure() {
+    let mut help = lynx()
+        .args(["bench", "codec", "--quick"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(help.stdout.take());
+    let output = support::wait_at_most(help, Duration::from_secs(120));
+    assert_eq!(text(&output.stderr), "");
 }

@@ -42,7 +42,7 @@ pub fn codec(out: &mut dyn Write, rows: &[CodecRow]) -> io::Result<()> {
 pub fn link(out: &mut dyn Write, rows: &[LinkRow]) -> io::Result<()> {
     writeln!(
         out,
-        "{:<28} {:>14} {:>14} {:>14} {:>14}",
+        "{:<48} {:>14} {:>14} {:>14} {:>14}",
         "test", "link", "anchor alone", "behind bulk", "goodput"
     )?;
     for row in rows {
@@ -54,7 +54,7 @@ pub fn link(out: &mut dyn Write, rows: &[LinkRow]) -> io::Result<()> {
             [row.anchor_alone_ms, row.anchor_behind_bulk_ms].map(|ms| format!("{ms:.1} ms"));
         writeln!(
             out,
-            "{:<28} {:>14} {alone:>14} {behind:>14} {:>14}",
+            "{:<48} {:>14} {alone:>14} {behind:>14} {:>14}",
             row.test,
             link.to_string(),
             goodput.to_string()

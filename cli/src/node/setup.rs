@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 
 use anyhow::{Context as _, Result};
 use lynx_engine::{Engine, EngineOptions, Gguf, Model, Tokenizer};
-use lynx_kernels::{BLOCK_TOKENS, Codec, KvShape, Profile};
+use lynx_kernels::{BLOCK_TOKENS, Codec, KvShape, Profile, Simd};
 use lynx_transport::{Clock, LinkConfig, PeerInfo};
 
 use super::coding::UNIT_TOKENS;
@@ -95,7 +95,7 @@ impl Setup {
             data: None,
             control: None,
             model: self.model.config().name.clone(),
-            compute: format!("{:?} codec", self.codec.simd()),
+            compute: format!("{} codec", simd(self.codec.simd())),
         }
     }
 }
@@ -151,4 +151,13 @@ pub(super) fn memory_without(weights: usize) -> Option<u64> {
 pub(super) fn forget_peak() {
     heap::trim();
     drop(std::fs::write("/proc/self/clear_refs", "5"));
+}
+
+/// The instruction set's usual name.
+fn simd(simd: Simd) -> &'static str {
+    match simd {
+        Simd::Scalar => "scalar",
+        Simd::Avx2 => "AVX2",
+        Simd::Avx512 => "AVX-512",
+    }
 }

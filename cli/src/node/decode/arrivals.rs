@@ -78,6 +78,7 @@ impl Node {
     }
 
     fn on_level(&mut self, transfer: TransferId, level: u8) -> Result<()> {
+        self.watch_link();
         self.merge()?;
         let now = clock::now();
         let Some(index) = self.loading(transfer) else {
@@ -142,6 +143,7 @@ impl Node {
     }
 
     fn on_complete(&mut self, transfer: TransferId) -> Result<()> {
+        self.watch_link();
         self.merge()?;
         let now = clock::now();
         let Some(index) = self.loading(transfer) else {
