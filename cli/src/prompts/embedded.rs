@@ -48,7 +48,7 @@ pub(super) fn sources(seed: u64) -> Vec<Source> {
             Kind::Prose,
             "lynx-documentation",
             DOCUMENTATION,
-            "Explain to an engineer who has never heard of Lynx what it does and how a request lives through it.",
+            "What is an anchor, and what is a residual?",
             seed,
         ),
         code(
