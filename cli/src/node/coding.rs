@@ -44,6 +44,7 @@ pub struct Descriptor {
 /// What the integers of a transfer mean: its plan for the codec, and for the protocol.
 #[derive(Debug)]
 pub struct Coding {
+    descriptor: Descriptor,
     method: Method,
     units: PromptPlan,
     transfer: TransferPlan,
@@ -87,11 +88,17 @@ impl Coding {
             u32::try_from(bound).unwrap_or(u32::MAX)
         })?;
         Ok(Self {
+            descriptor: descriptor.clone(),
             method,
             units,
             transfer,
             steps,
         })
+    }
+
+    /// What it was derived from.
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
     }
 
     /// The plan that the protocol follows.

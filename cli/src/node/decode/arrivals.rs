@@ -64,7 +64,7 @@ impl Node {
         };
         let running = &self.running[index];
         let offered = serde_json::from_slice::<Descriptor>(descriptor).ok();
-        let same = offered.is_some_and(|offered| offered.run == running.run);
+        let same = offered.is_some_and(|offered| offered == *running.coding.descriptor());
         let answered = if same {
             self.link
                 .accept(transfer, Arc::new(running.coding.transfer().clone()))
