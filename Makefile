@@ -28,7 +28,7 @@ demo: model build ## Two nodes on this machine, a narrow link between them, and 
 
 test: toolchain model ## All tests
 	@echo "  test      workspace"
-	@$(CARGO) test --quiet --workspace $(ARGS)
+	@$(CARGO) test --workspace $(ARGS)
 
 bench: model build ## Measure what docs/specification.md promises (ARGS=--quick for a first look); rows go to out/
 	@mkdir -p out
