@@ -1,7 +1,7 @@
 //! A prefill node and a decode node as two processes, and the emulated link between them.
 //!
-//! The parent of the demo and of the benches. It owns the link, so that its rate can be changed between two runs, and both
-//! nodes: dropping a [`Cluster`] ends them, and a node whose parent was killed reads the end of its input and leaves.
+//! The parent of the demo and of the benches. Dropping a [`Cluster`] ends both nodes and the link, and a node whose parent
+//! was killed reads the end of its input and leaves.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,7 +46,8 @@ pub struct Options {
 pub struct Cluster {
     prefill: Node,
     decode: Node,
-    relay: Relay,
+    /// Held for its life.
+    _link: Relay,
     next_run: u64,
 }
 
@@ -83,7 +84,7 @@ impl Cluster {
         Ok(Self {
             prefill,
             decode,
-            relay,
+            _link: relay,
             next_run: 1,
         })
     }
@@ -91,16 +92,6 @@ impl Cluster {
     /// What the decode node says of itself.
     pub fn about(&self) -> Option<&Ready> {
         self.decode.about.as_ref()
-    }
-
-    /// The prefill node's largest resident memory without the model's weights comes with its reports; this is its process.
-    pub fn process_ids(&self) -> [Option<u32>; 2] {
-        [self.prefill.child.id(), self.decode.child.id()]
-    }
-
-    /// Changes the link's rate for what is sent from now on.
-    pub fn set_link(&self, rate: BitRate) {
-        self.relay.set_rate(rate);
     }
 
     /// Has the prefill node compute `prompt` and keep it; `progress` is told (done, total) tokens.

@@ -49,15 +49,6 @@ impl Style {
         )
     }
 
-    /// The same for bytes.
-    pub fn progress_bytes(self, label: &str, bytes: u64) -> ProgressBar {
-        self.bar(
-            label,
-            bytes,
-            "{prefix:24} {bar:40.cyan/dim} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta:>4}",
-        )
-    }
-
     /// A sign of life for work of unknown length, on the standard error output; invisible in [`Style::Plain`].
     pub fn spinner(self, label: &str) -> ProgressBar {
         if self == Self::Plain {
