@@ -1,0 +1,1 @@
+//! The LynxDeployment custom resource.

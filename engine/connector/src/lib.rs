@@ -1,0 +1,1 @@
+//! The embedded engine behind the engine API.

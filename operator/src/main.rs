@@ -1,0 +1,3 @@
+//! The `lynx-operator` program.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The `lynx-agent` program.
+
+fn main() {}
