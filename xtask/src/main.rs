@@ -1,10 +1,11 @@
-//! Generators of the committed files.
+//! Generators of the committed files, and of container images.
 //!
 //! What a reader or another implementation needs is committed, even where code makes it: `cargo xtask vectors` writes it,
 //! `cargo xtask check` makes it in memory and fails on a difference. Refuses to be a build step: nothing that is built
 //! depends on it.
 
 mod folder;
+mod images;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,7 +16,8 @@ use anyhow::{Context, Result, bail};
 use crate::folder::Folder;
 
 const USAGE: &str = "usage: cargo xtask vectors   write the codec's test vectors
-       cargo xtask check     fail where a committed generated file is not what its generator makes";
+       cargo xtask check     fail where a committed generated file is not what its generator makes
+       cargo xtask images    make container images of Lynx (--help says how)";
 
 fn main() -> ExitCode {
     match run() {
@@ -33,6 +35,11 @@ fn run() -> Result<()> {
         .parent()
         .context("xtask lies in the workspace's root")?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((first, rest)) = arguments.split_first()
+        && first == "images"
+    {
+        return images::run(root, rest);
+    }
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["vectors"] => vectors().write(root),
         ["check"] => check(root, &[vectors()]),
