@@ -1,0 +1,1 @@
+"""What tests/cluster/node is made of."""
