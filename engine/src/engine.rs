@@ -26,10 +26,12 @@ use std::sync::Arc;
 
 use core::time::Duration;
 
+use lynx_units::Timestamp;
+
 use crate::prefix::{Match, PrefixCache};
 use crate::speculate::{AnchorInfo, Speculation};
 use crate::stop::StopRule;
-use crate::{Config, KvPool, Model, TokenId, Tokenizer, Workers, WorkersError};
+use crate::{BlockId, Config, KvPool, Model, TokenId, Tokenizer, Workers, WorkersError};
 use evaluate::{Evaluate, RealModel};
 use pace::Pace;
 use sequence::Sequence;
@@ -37,7 +39,7 @@ use view::blocks_for;
 
 pub use event::{EngineEvent, StepObserver};
 pub use request::{
-    EngineOptions, Exactness, KvSource, Request, RequestId, SubmitError, UnknownRequest,
+    EngineOptions, Exactness, KvSource, Request, RequestId, StartError, SubmitError, UnknownRequest,
 };
 pub use step::StepError;
 pub use view::{SequenceKv, SequenceKvMut};
@@ -52,7 +54,7 @@ pub struct Engine {
     cache: PrefixCache,
     /// In the order of submission.
     sequences: Vec<Sequence>,
-    /// Requests that ended and whose KV is still to be read.
+    /// Requests that ended and whose blocks somebody still reads, or writes.
     retained: Vec<Sequence>,
     submitted: u64,
     events: Vec<EngineEvent>,
@@ -70,17 +72,40 @@ impl Engine {
         options: EngineOptions,
     ) -> Result<Self, WorkersError> {
         let workers = Workers::new(options.threads)?;
+        let pool = KvPool::new(model.config(), options.blocks as usize);
         let evaluator = Box::new(RealModel::new(model, workers));
-        Ok(Self::with_evaluator(evaluator, tokenizer, options))
+        Ok(Self::with_evaluator(evaluator, tokenizer, options, pool))
+    }
+
+    /// An engine without requests over a pool that is there already, such as one that another process maps too.
+    ///
+    /// # Errors
+    /// Where the threads can't be started, or the pool is not one of this model and these options.
+    pub fn with_pool(
+        model: Arc<Model>,
+        tokenizer: Arc<Tokenizer>,
+        options: EngineOptions,
+        pool: KvPool,
+    ) -> Result<Self, StartError> {
+        if !pool.fits(model.config()) || pool.blocks() != options.blocks as usize {
+            return Err(StartError::Pool {
+                blocks: pool.blocks(),
+                wanted: options.blocks,
+            });
+        }
+        let workers = Workers::new(options.threads)?;
+        let evaluator = Box::new(RealModel::new(model, workers));
+        Ok(Self::with_evaluator(evaluator, tokenizer, options, pool))
     }
 
     fn with_evaluator(
         evaluator: Box<dyn Evaluate>,
         tokenizer: Arc<Tokenizer>,
         options: EngineOptions,
+        pool: KvPool,
     ) -> Self {
         Self {
-            pool: KvPool::new(evaluator.config(), options.blocks as usize),
+            pool,
             cache: PrefixCache::new(options.blocks),
             evaluator,
             tokenizer,
@@ -106,6 +131,11 @@ impl Engine {
     /// How large the engine is.
     pub fn options(&self) -> &EngineOptions {
         &self.options
+    }
+
+    /// The memory of all KV.
+    pub fn pool(&self) -> &KvPool {
+        &self.pool
     }
 
     /// How many blocks a new request could have.
@@ -201,6 +231,45 @@ impl Engine {
     pub fn cached_tokens(&self, id: RequestId) -> Result<u32, UnknownRequest> {
         let cached = self.any(id)?.cached;
         Ok(u32::try_from(cached).unwrap_or(u32::MAX))
+    }
+
+    /// The blocks of a request, also of one that ended and was to be retained: those of its prompt, then those of its
+    /// output, which begins in the prompt's last block if that is not full. They stay the same ones until the prompt is in
+    /// place, and as long as the request lives if it is to be retained.
+    ///
+    /// # Errors
+    /// Where the request is neither running nor retained here.
+    pub fn blocks(&self, id: RequestId) -> Result<&[BlockId], UnknownRequest> {
+        Ok(&self.any(id)?.claim.blocks)
+    }
+
+    /// Somebody outside of this process's Rust, who has the pool mapped too, writes the blocks of a request from now on:
+    /// no step reads or writes them, and they are not freed, even if the request ends meanwhile, until
+    /// [`unhold`](Self::unhold). Blocks before [`cached_tokens`](Self::cached_tokens) are shared, and not to be written.
+    ///
+    /// # Errors
+    /// Where the request is not running here.
+    pub fn hold(&mut self, id: RequestId, now: Timestamp) -> Result<(), UnknownRequest> {
+        let mut sequences = self.sequences.iter_mut();
+        let sequence = sequences.find(|sequence| sequence.id == id);
+        sequence.ok_or(UnknownRequest(id))?.held = true;
+        // How long the writer takes says nothing about a token.
+        self.pace.begin(now);
+        Ok(())
+    }
+
+    /// Nobody outside writes the request's blocks any more. Says nothing about what they hold: that is for
+    /// [`anchor_ready`](Self::anchor_ready) and its like.
+    ///
+    /// # Errors
+    /// Where the request is neither running nor held here.
+    pub fn unhold(&mut self, id: RequestId) -> Result<(), UnknownRequest> {
+        let all = self.sequences.iter_mut().chain(&mut self.retained);
+        let sequence = all.into_iter().find(|sequence| sequence.id == id);
+        let sequence = sequence.ok_or(UnknownRequest(id))?;
+        sequence.held = false;
+        let is_over = sequence.machine.is_done() && !sequence.retain;
+        if is_over { self.release(id) } else { Ok(()) }
     }
 
     /// The KV of a request, also of one that ended and was to be retained.
@@ -358,7 +427,7 @@ impl Engine {
         let ended = self.sequences.extract_if(.., |s| s.machine.is_done());
         for mut sequence in ended {
             sequence.publish_tail(&mut self.cache);
-            if sequence.retain {
+            if sequence.retain || sequence.held {
                 self.retained.push(sequence);
             } else {
                 self.cache.release(&sequence.claim.blocks);

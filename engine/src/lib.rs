@@ -33,11 +33,11 @@ mod workers;
 pub use config::{Config, ConfigError};
 pub use engine::{
     Engine, EngineEvent, EngineOptions, Exactness, KvSource, Request, RequestId, SequenceKv,
-    SequenceKvMut, StepError, StepObserver, SubmitError, UnknownRequest,
+    SequenceKvMut, StartError, StepError, StepObserver, SubmitError, UnknownRequest,
 };
 pub use forward::{ForwardError, Logits, LogitsFor, Observer, Span};
 pub use gguf::{Array, Gguf, GgufError, Tensor, Value};
-pub use kv::{BLOCK_TOKENS, BlockId, KvPool};
+pub use kv::{BLOCK_TOKENS, BlockId, KvLayout, KvPool, PoolError};
 pub use model::{Fingerprint, Model, OpenError, TokenId};
 pub use quant::TensorType;
 pub use sample::{Sampling, SamplingError};

@@ -193,6 +193,12 @@ impl PrefixCache {
         (node, block)
     }
 
+    /// Whether a block of these tokens is in the tree under its parent.
+    pub(crate) fn has(&self, parent: Node, tokens: &[TokenId]) -> bool {
+        self.child(parent, |entry| &*entry.tokens == tokens)
+            .is_some()
+    }
+
     /// Gives up a sequence's blocks, in the order of its block table. Those in the tree stay there while they last.
     pub(crate) fn release(&mut self, blocks: &[BlockId]) {
         // Backwards, so that a parent is always younger than its children, and evicted after them.

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 
-use crate::{Sampling, Stop, TokenId};
+use crate::{Sampling, Stop, TokenId, WorkersError};
 
 /// How large an engine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,24 @@ pub enum Exactness {
     Exact,
     /// All planes, and no exact tail: good for this request, and for no other.
     Quantised,
+}
+
+/// Why there is no engine over a pool.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The threads can't be started.
+    #[error(transparent)]
+    Workers(#[from] WorkersError),
+    /// A pool of another shape or size.
+    #[error(
+        "a KV pool of {blocks} blocks is not this model's of {wanted}: make it from the same configuration and options"
+    )]
+    Pool {
+        /// Blocks of the pool.
+        blocks: usize,
+        /// Blocks that the options say.
+        wanted: u32,
+    },
 }
 
 /// Why a request is not taken.

@@ -1,5 +1,9 @@
 //! One request inside the engine: its tokens, its blocks, and how much of them is right.
 
+use core::time::Duration;
+
+use lynx_units::Timestamp;
+
 use super::event::EngineEvent;
 use super::request::{Exactness, KvSource, RequestId};
 use super::view::SequenceKv;
@@ -15,6 +19,8 @@ pub(super) struct Sequence {
     pub(super) sampling: Sampling,
     pub(super) source: KvSource,
     pub(super) retain: bool,
+    /// Whether its blocks are somebody else's to write: no step touches them.
+    pub(super) held: bool,
     pub(super) machine: Speculation,
     pub(super) claim: Claim,
     /// How many tokens had their KV here when the request came.
@@ -25,6 +31,8 @@ pub(super) struct Sequence {
     published: usize,
     /// Whether `valid` rests on KV that is not that of a computation, so that it is of no use to others.
     tainted: bool,
+    /// Whether it goes on in blocks that the prefix cache has from another request, and keeps its own.
+    apart: bool,
 }
 
 impl Sequence {
@@ -41,12 +49,14 @@ impl Sequence {
             sampling: request.sampling,
             source: request.kv,
             retain: request.retain,
+            held: false,
             machine,
             cached,
             valid: cached,
             published: claim.shared,
             claim,
             tainted: false,
+            apart: false,
         }
     }
 
@@ -96,9 +106,24 @@ impl Sequence {
         };
     }
 
+    /// What to do at `now`.
+    pub(super) fn next(&self, now: Timestamp, token_time: Duration) -> Action {
+        if self.held {
+            Action::Wait
+        } else {
+            self.machine.next(now, token_time)
+        }
+    }
+
+    /// When to ask again, where nobody says anything.
+    pub(super) fn wakes_at(&self, token_time: Duration) -> Option<Timestamp> {
+        let wakes = || self.machine.wakes_at(token_time);
+        (!self.held).then(wakes).flatten()
+    }
+
     /// Enters whole blocks into the prefix cache; where it has them already, those are used from here on.
     pub(super) fn publish(&mut self, cache: &mut PrefixCache) {
-        while !self.tainted && (self.published + 1) * BLOCK_TOKENS <= self.valid {
+        while self.is_of_use() && (self.published + 1) * BLOCK_TOKENS <= self.valid {
             let start = self.published * BLOCK_TOKENS;
             self.enter(cache, start, start + BLOCK_TOKENS);
             self.published += 1;
@@ -108,9 +133,13 @@ impl Sequence {
     /// Enters the last, partial block into the prefix cache. The sequence must not be evaluated any more.
     pub(super) fn publish_tail(&mut self, cache: &mut PrefixCache) {
         let start = self.published * BLOCK_TOKENS;
-        if !self.tainted && start < self.valid {
+        if self.is_of_use() && start < self.valid {
             self.enter(cache, start, self.valid);
         }
+    }
+
+    fn is_of_use(&self) -> bool {
+        !self.tainted && !self.apart
     }
 
     /// The tokens from `start` to `end` lie in one block, the first that is not in the cache.
@@ -124,6 +153,11 @@ impl Sequence {
             .copied()
             .collect();
         let block = &mut self.claim.blocks[self.published];
+        if self.retain && cache.has(self.claim.node, &tokens) {
+            // Somebody may be reading its block: it can't be exchanged for the cache's, and what follows stays out too.
+            self.apart = true;
+            return;
+        }
         (self.claim.node, *block) = cache.publish(self.claim.node, &tokens, *block);
     }
 

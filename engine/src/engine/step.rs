@@ -97,7 +97,7 @@ impl Engine {
     pub fn is_idle(&self, now: Timestamp) -> bool {
         let token_time = self.pace.token_time();
         self.sequences.iter().all(|sequence| {
-            let action = sequence.machine.next(now, token_time);
+            let action = sequence.next(now, token_time);
             matches!(action, Action::Wait | Action::Done)
         })
     }
@@ -105,9 +105,9 @@ impl Engine {
     /// Until when an engine that is idle at `now` stays so, if nobody says anything; `None` for as long as that.
     pub fn wakes_at(&self, now: Timestamp) -> Option<Timestamp> {
         let token_time = self.pace.token_time();
-        let machines = self.sequences.iter().map(|sequence| &sequence.machine);
-        machines
-            .filter_map(|machine| machine.wakes_at(token_time))
+        self.sequences
+            .iter()
+            .filter_map(|sequence| sequence.wakes_at(token_time))
             .filter(|at| *at > now)
             .min()
     }
@@ -116,7 +116,7 @@ impl Engine {
         let mut budget = self.options.chunk_tokens.max(1) as usize;
         let mut jobs = Vec::new();
         for (index, sequence) in self.sequences.iter().enumerate() {
-            let action = sequence.machine.next(now, self.pace.token_time());
+            let action = sequence.next(now, self.pace.token_time());
             match &action {
                 Action::Wait | Action::Done => {}
                 Action::Draft { token, position } | Action::Decode { token, position } => {

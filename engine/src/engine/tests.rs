@@ -1,6 +1,7 @@
 //! The engine over a model whose every answer is known, and over the real one.
 
 mod fake;
+mod held;
 mod real;
 mod schedules;
 mod small;

@@ -34,12 +34,16 @@ pub(super) fn config(context: usize) -> Config {
 }
 
 pub(super) fn engine(options: EngineOptions) -> Engine {
+    engine_over(KvPool::new(&config(1000), options.blocks as usize), options)
+}
+
+pub(super) fn engine_over(pool: KvPool, options: EngineOptions) -> Engine {
     let model = FakeModel {
         config: config(1000),
         rows: Vec::new(),
     };
     let tokenizer = Arc::new(crate::tokenizer::byte_tokenizer());
-    Engine::with_evaluator(Box::new(model), tokenizer, options)
+    Engine::with_evaluator(Box::new(model), tokenizer, options, pool)
 }
 
 fn mix(state: u64, value: u64) -> u64 {
