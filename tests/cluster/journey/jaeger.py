@@ -1,0 +1,90 @@
+"""Jaeger: the spans that pods send, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .kubectl import Unmet
+
+CONFIG = Path(__file__).parent.parent / "jaeger.yaml"
+# OpenTelemetry's own port.
+OTLP_GRPC = 4317
+QUERY = 16686
+HEALTH = 13133
+
+# Spans are sent in batches, some seconds after they ended.
+PATIENCE_S = 60
+INTERVAL_S = 0.2
+
+
+@contextmanager
+def running(address: str, log: Path) -> Iterator[None]:
+    """Jaeger at this address, as long as the context lasts."""
+    ports = {"OTLP_GRPC": OTLP_GRPC, "OTLP_HTTP": 4318, "QUERY": QUERY, "QUERY_GRPC": 16685, "HEALTH": HEALTH}
+    environment = {**os.environ, "ADDRESS": address, **{name: str(port) for name, port in ports.items()}}
+    with open(log, "wb") as out:
+        child = subprocess.Popen(["jaeger", "--config", str(CONFIG)], env=environment, stdout=out, stderr=out)
+    try:
+        look(lambda: page(f"http://{address}:{HEALTH}/status"), f"Jaeger is ready: see {log}")
+        yield
+    finally:
+        child.kill()
+        child.wait()
+
+
+def spans(address: str, trace: str, wanted: set[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Pod and name of every span of a trace, in the order of their starts, once `wanted` are among them.
+
+    Raises Unmet if they do not come, or if one of them hangs from a span that is not there.
+    """
+    found: list[tuple[str, str]] = []
+
+    def complete() -> bool:
+        nonlocal found
+        reply = page(f"http://{address}:{QUERY}/api/traces/{trace}")
+        found = joined(json.loads(reply)) if reply else []
+        return wanted <= set(found)
+
+    try:
+        look(complete, "")
+    except Unmet:
+        raise Unmet(f"The trace {trace} lacks {sorted(wanted - set(found))}; it has {found}") from None
+    return found
+
+
+def joined(reply: dict) -> list[tuple[str, str]]:
+    """The spans of the one trace in Jaeger's reply. All but the client's own parent must be there."""
+    (trace,) = reply["data"]
+    known = {span["spanID"] for span in trace["spans"]}
+    parents = {reference["spanID"] for span in trace["spans"] for reference in span["references"]}
+    if len(parents - known) > 1:
+        return []
+    pods = {
+        key: next((tag["value"] for tag in process["tags"] if tag["key"] == "service.instance.id"), "")
+        for key, process in trace["processes"].items()
+    }
+    in_order = sorted(trace["spans"], key=lambda span: span["startTime"])
+    return [(pods[span["processID"]], span["operationName"]) for span in in_order]
+
+
+def page(url: str) -> bytes:
+    with suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=5) as reply:
+        return reply.read()
+    return b""
+
+
+def look(reached: Callable[[], object], what: str) -> None:
+    """Looks until it is so: Jaeger can't be told to say when."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        if time.monotonic() > deadline:
+            raise Unmet(f"Not within {PATIENCE_S} s: {what}")
+        time.sleep(INTERVAL_S)
