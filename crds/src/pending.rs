@@ -1,0 +1,119 @@
+//! Fields that are defined and validated, and that nothing acts on yet.
+
+use std::fmt;
+
+use crate::LynxDeploymentSpec;
+use crate::spec::{Pool, TlsMode, TopologyMode};
+
+/// A field that is set and has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotActedOn {
+    /// Its path in the object.
+    pub path: &'static str,
+    /// What happens instead.
+    pub instead: &'static str,
+}
+
+impl fmt::Display for NotActedOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not acted on yet: {}", self.path, self.instead)
+    }
+}
+
+struct Entry {
+    field: NotActedOn,
+    set: fn(&LynxDeploymentSpec) -> bool,
+}
+
+const fn entry(
+    path: &'static str,
+    instead: &'static str,
+    set: fn(&LynxDeploymentSpec) -> bool,
+) -> Entry {
+    Entry {
+        field: NotActedOn { path, instead },
+        set,
+    }
+}
+
+fn pools(spec: &LynxDeploymentSpec) -> [&Pool; 2] {
+    [&spec.prefill.pool, &spec.decode.pool]
+}
+
+/// All of them. A line goes when the field gets its effect.
+const ENTRIES: [Entry; 9] = [
+    entry(
+        "spec.model.source.huggingFace",
+        "the engine must download the model itself, or have it in its image",
+        |spec| spec.model.source.hugging_face.is_some(),
+    ),
+    entry(
+        "rdma.networks",
+        "pods join the cluster's network only",
+        |spec| {
+            let mut rdma = pools(spec)
+                .into_iter()
+                .filter_map(|pool| pool.rdma.as_ref());
+            rdma.any(|rdma| !rdma.networks.is_empty())
+        },
+    ),
+    entry(
+        "rdma.trafficClass",
+        "both priorities travel in the fabric's default class",
+        |spec| {
+            let mut rdma = pools(spec)
+                .into_iter()
+                .filter_map(|pool| pool.rdma.as_ref());
+            rdma.any(|rdma| rdma.traffic_class.is_some())
+        },
+    ),
+    entry(
+        "spec.decode.autoscaling.ratio",
+        "the prefill pool keeps the replicas that the spec says",
+        |spec| {
+            let autoscaling = spec.decode.autoscaling.as_ref();
+            autoscaling.is_some_and(|autoscaling| autoscaling.ratio.is_some())
+        },
+    ),
+    entry(
+        "spec.decode.autoscaling.target.timeToAnchor",
+        "autoscaling does nothing; runningRequests and pendingKvBytes are acted on",
+        |spec| {
+            let autoscaling = spec.decode.autoscaling.as_ref();
+            autoscaling.is_some_and(|autoscaling| autoscaling.target.time_to_anchor.is_some())
+        },
+    ),
+    entry(
+        "spec.decode.autoscaling.target.verifiedTokensPerSecond",
+        "autoscaling does nothing; runningRequests and pendingKvBytes are acted on",
+        |spec| {
+            let autoscaling = spec.decode.autoscaling.as_ref();
+            autoscaling
+                .is_some_and(|autoscaling| autoscaling.target.verified_tokens_per_second.is_some())
+        },
+    ),
+    entry(
+        "spec.transfer.tls",
+        "agents talk in clear text; keep them in a network that you trust",
+        |spec| spec.transfer.tls.mode != TlsMode::Disabled,
+    ),
+    entry(
+        "spec.topology",
+        "any prefill pod pairs with any decode pod",
+        |spec| spec.topology.mode != TopologyMode::None,
+    ),
+    entry(
+        "spec.observability.metrics.podMonitor",
+        "make a PodMonitor for the pods' port `metrics` yourself",
+        |spec| {
+            let metrics = spec.observability.metrics.as_ref();
+            metrics.is_some_and(|metrics| metrics.pod_monitor)
+        },
+    ),
+];
+
+/// The fields that `spec` sets and that nothing acts on yet.
+pub fn not_acted_on(spec: &LynxDeploymentSpec) -> Vec<NotActedOn> {
+    let set = ENTRIES.iter().filter(|entry| (entry.set)(spec));
+    set.map(|entry| entry.field).collect()
+}
