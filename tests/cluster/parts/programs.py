@@ -91,8 +91,11 @@ def check(whole_node: bool) -> None:
 def pause_image(archives: list[Path]) -> str:
     """The name of the image that holds a pod's namespaces, from the archive that has it. Raises Missing."""
     for archive in archives:
-        with tarfile.open(archive) as packed:
-            index = json.load(packed.extractfile("index.json") or io.BytesIO(b"{}"))
+        try:
+            with tarfile.open(archive) as packed:
+                index = json.load(packed.extractfile("index.json") or io.BytesIO(b"{}"))
+        except (tarfile.TarError, KeyError, ValueError) as reason:
+            raise Missing(f"{archive} is not an image as an OCI archive ({reason}): make it again.") from reason
         names = [each.get("annotations", {}).get("io.containerd.image.name", "") for each in index.get("manifests", [])]
         for name in names:
             if re.search(r"/pause:[^/]+$", name):
