@@ -52,6 +52,8 @@ def network(address: str) -> None:
     command("ip", "address", "add", f"{address}/32", "dev", "node0")
     command("ip", "route", "add", SERVICE_NETWORK, "dev", "node0", "src", address)
     command("ip", "route", "add", "unreachable", "default")
+    if not Path("/proc/sys/net/bridge").exists():
+        command("modprobe", "br_netfilter")
     for name, value in SYSCTLS.items():
         Path("/proc/sys", name).write_text(value)
 
