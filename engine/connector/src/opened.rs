@@ -1,0 +1,115 @@
+//! A model file, opened: what an engine computes with, and its words.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lynx_engine::{
+    BLOCK_TOKENS, ChatTemplate, Engine, EngineOptions, Gguf, GgufError, KvPool, Message, Model,
+    OpenError as ModelError, TemplateError, TokenId, Tokenizer, TokenizerError,
+};
+use lynx_proto::engine::v1::submit::Input;
+
+use crate::host::Refusal;
+use crate::pool_file::PoolFile;
+use crate::{ConnectorError, Options};
+
+/// Why a model can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("can't use the model {}: {reason}", .path.display())]
+pub struct OpenError {
+    path: PathBuf,
+    #[source]
+    reason: Reason,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error(transparent)]
+    File(#[from] GgufError),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+/// A model and its words.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) model: Arc<Model>,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    /// `None` where the file has none: conversations can't be asked for then.
+    template: Option<ChatTemplate>,
+}
+
+impl Opened {
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+        Self::from_file(path).map_err(|reason| OpenError {
+            path: path.to_owned(),
+            reason,
+        })
+    }
+
+    fn from_file(path: &Path) -> Result<Self, Reason> {
+        let gguf = Gguf::open(path)?;
+        let tokenizer = Tokenizer::from_gguf(&gguf)?;
+        let template = match ChatTemplate::from_gguf(&gguf, tokenizer.special_texts()) {
+            Err(TemplateError::Missing) => None,
+            other => Some(other?),
+        };
+        Ok(Self {
+            model: Arc::new(Model::from_gguf(&gguf)?),
+            tokenizer: Arc::new(tokenizer),
+            template,
+        })
+    }
+
+    /// An engine whose KV lies in `file`.
+    pub(crate) fn engine(
+        &self,
+        options: &Options,
+        file: &PoolFile,
+    ) -> Result<Engine, ConnectorError> {
+        let engine = EngineOptions {
+            blocks: options.kv_blocks,
+            threads: options.threads,
+            chunk_tokens: options.chunk_tokens,
+            max_draft: options.max_draft,
+        };
+        let pool = KvPool::shared(self.model.config(), options.kv_blocks as usize, file.file())?;
+        Ok(Engine::with_pool(
+            self.model.clone(),
+            self.tokenizer.clone(),
+            engine,
+            pool,
+        )?)
+    }
+
+    /// The longest sequence that the model and this many blocks hold.
+    pub(crate) fn context(&self, blocks: u32) -> u32 {
+        let tokens = (blocks as usize * BLOCK_TOKENS).min(self.model.config().context);
+        u32::try_from(tokens).unwrap_or(u32::MAX)
+    }
+
+    /// The tokens of what was asked.
+    pub(crate) fn prompt(&self, input: Option<Input>) -> Result<Vec<TokenId>, Refusal> {
+        match input {
+            None => Err(Refusal::NoInput),
+            Some(Input::Tokens(tokens)) => Ok(tokens.ids),
+            Some(Input::Text(text)) => Ok(self.tokenizer.prompt(&text)?),
+            Some(Input::Chat(chat)) => {
+                let template = self.template.as_ref().ok_or(TemplateError::Missing)?;
+                let messages: Vec<_> = chat
+                    .messages
+                    .into_iter()
+                    .map(|message| Message {
+                        role: message.role,
+                        content: message.content,
+                    })
+                    .collect();
+                Ok(self.tokenizer.prompt(&template.render(&messages)?)?)
+            }
+        }
+    }
+}
