@@ -1,1 +1,25 @@
-//! The operator.
+//! The operator: LynxDeployments into pods, policies and status.
+//!
+//! Data flows one way. [`reconcile`] reads an object and what exists of it, [`validate`] refuses what can't work, [`build`]
+//! turns the spec into objects (pure), and reconcile applies them and writes the [`status`]. Beside that runs one loop
+//! ([`control`]) over what agents report on their [`streams`]: it decides the [`anchor`] policy and the [`scaling`], which
+//! are pure as well.
+//!
+//! Every replica watches and answers; only the one that holds the Lease writes. The agents work without all of this: they
+//! keep the last policy and the last peers.
+
+pub mod anchor;
+pub mod build;
+pub mod clock;
+pub mod config;
+pub mod control;
+pub mod crd;
+pub mod leadership;
+pub mod metrics;
+pub mod reconcile;
+pub mod run;
+pub mod scaling;
+pub mod status;
+pub mod streams;
+pub mod validate;
+pub mod web;

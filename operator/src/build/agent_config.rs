@@ -1,0 +1,196 @@
+//! The agent's configuration file.
+//!
+//! Written with types of this crate's own: the agent's belong to another layer. A test that knows both holds them
+//! together.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+use lynx_crds::spec::{AnchorMode, Fidelity, Objective};
+use lynx_crds::{Bits, Period};
+use serde::Serialize;
+
+use super::names::{self, Role};
+use super::{Inputs, agent, generation};
+
+/// The file's name in the ConfigMap.
+pub(super) const FILE: &str = "agent.yaml";
+
+/// The file.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AgentConfig {
+    role: &'static str,
+    deployment: Deployment,
+    listen: Listen,
+    engine: Engine,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operator: Option<Operator>,
+    transfer: Transfer,
+    drain: Drain,
+    telemetry: Telemetry,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Deployment {
+    name: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Listen {
+    http: String,
+    peer: String,
+    data: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Engine {
+    socket: &'static str,
+    shared_directory: &'static str,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Operator {
+    address: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Transfer {
+    objective: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<String>,
+    #[serde(flatten)]
+    policy: Option<Policy>,
+}
+
+/// What the operator's stream tells too, and what a lone agent starts with.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Policy {
+    fidelity: &'static str,
+    anchor: Anchor,
+    max_draft_tokens: u32,
+    allow_provisional: bool,
+    deadline: Period,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Anchor {
+    mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bits: Option<Bits>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_bits: Option<Bits>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_bits: Option<Bits>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Drain {
+    deadline: Period,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Telemetry {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    otlp_endpoint: Option<String>,
+    sampling: f64,
+    log_format: &'static str,
+}
+
+impl AgentConfig {
+    pub(super) fn new(inputs: &Inputs<'_>, role: Role) -> Self {
+        let spec = &inputs.object.spec;
+        let url = inputs.config.agents_url();
+        let otlp = inputs.otlp();
+        Self {
+            role: role.name(),
+            deployment: Deployment {
+                name: inputs.object.name_any(),
+            },
+            listen: Listen {
+                http: any(agent::HTTP),
+                peer: any(agent::PEER),
+                data: any(agent::DATA),
+            },
+            engine: Engine {
+                socket: agent::SOCKET,
+                shared_directory: agent::SHARED,
+            },
+            operator: (!url.is_empty()).then_some(Operator { address: url }),
+            transfer: transfer(inputs),
+            drain: Drain {
+                deadline: spec.transfer.deadlines.drain,
+            },
+            telemetry: Telemetry {
+                otlp_endpoint: otlp.map(|(endpoint, _)| endpoint.to_owned()),
+                sampling: otlp.map_or(1.0, |(_, percent)| f64::from(percent) / 100.0),
+                log_format: "json",
+            },
+        }
+    }
+
+    /// A hash of what an agent reads only at its start. Where the operator's stream carries the policy, a change of it
+    /// restarts nobody.
+    pub(super) fn restart_key(&self) -> String {
+        let mut fixed = self.clone();
+        if fixed.operator.is_some() {
+            fixed.transfer.policy = None;
+        }
+        generation::hash(&fixed)
+    }
+
+    pub(super) fn config_map(&self, inputs: &Inputs<'_>, role: Role) -> ConfigMap {
+        let object = inputs.object;
+        let text = serde_norway::to_string(self).unwrap_or_default();
+        ConfigMap {
+            metadata: names::metadata(
+                object,
+                names::of_role(object, role),
+                names::role_labels(object, role),
+            ),
+            data: Some(BTreeMap::from([(FILE.to_owned(), text)])),
+            ..ConfigMap::default()
+        }
+    }
+}
+
+fn transfer(inputs: &Inputs<'_>) -> Transfer {
+    let transfer = &inputs.object.spec.transfer;
+    let anchor = &transfer.anchor;
+    let adaptive = anchor.mode == AnchorMode::Adaptive;
+    Transfer {
+        objective: match transfer.objective {
+            Objective::FirstTokens => "first-tokens",
+            Objective::Verified => "verified",
+        },
+        profile: anchor.profile.as_ref().and_then(|profile| {
+            let mounted = profile.config_map.as_ref().map(|_| agent::PROFILE.into());
+            mounted.or_else(|| profile.file.clone())
+        }),
+        policy: Some(Policy {
+            fidelity: match transfer.fidelity {
+                Fidelity::Exact => "exact",
+                Fidelity::Int8 => "int8",
+            },
+            anchor: Anchor {
+                mode: if adaptive { "adaptive" } else { "fixed" },
+                bits: anchor.bits.filter(|_| !adaptive),
+                min_bits: adaptive.then_some(anchor.min_bits),
+                max_bits: adaptive.then_some(anchor.max_bits),
+            },
+            max_draft_tokens: transfer.max_draft_tokens,
+            allow_provisional: transfer.allow_provisional,
+            deadline: transfer.deadlines.transfer,
+        }),
+    }
+}
+
+fn any(port: u16) -> String {
+    format!("0.0.0.0:{port}")
+}

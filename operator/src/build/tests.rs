@@ -1,0 +1,219 @@
+use serde_json::json;
+
+use super::*;
+
+/// A deployment as a user writes it, with the API server's part added.
+fn object(spec: Value) -> LynxDeployment {
+    let mut object: LynxDeployment = serde_json::from_value(json!({
+        "apiVersion": "lynx.dev/v1alpha1",
+        "kind": "LynxDeployment",
+        "metadata": {"name": "smol", "namespace": "team"},
+        "spec": spec,
+    }))
+    .unwrap();
+    object.metadata.uid = Some("8a7b".into());
+    object
+}
+
+fn embedded() -> Value {
+    json!({
+        "model": {"name": "smol", "source": {"hostPath": {"path": "/var/lib/models/smol.gguf"}}},
+        "engine": {"type": "Embedded"},
+    })
+}
+
+fn config() -> OperatorConfig {
+    let text = "
+        agents: {service: lynx-operator-agents}
+        images: {agent: lynx.dev/agent:0.1.0, engine: lynx.dev/engine:0.1.0}
+        otlpEndpoint: http://collector.tracing:4317";
+    OperatorConfig::parse(text, |name| match name {
+        "POD_NAME" => Some("lynx-operator-0".into()),
+        "POD_NAMESPACE" => Some("lynx-system".into()),
+        "POD_IP" => Some("10.0.0.7".into()),
+        _ => None,
+    })
+    .unwrap()
+}
+
+fn built(spec: Value) -> Vec<Built> {
+    let object = object(spec);
+    build(&Inputs {
+        object: &object,
+        config: &config(),
+        prefill: 1,
+        decode: 2,
+    })
+    .unwrap()
+}
+
+fn yaml(objects: &[Built]) -> String {
+    let texts: Vec<_> = objects
+        .iter()
+        .map(|object| serde_norway::to_string(&object.value).unwrap())
+        .collect();
+    texts.join("---\n")
+}
+
+/// The Deployment of a role.
+fn deployment(objects: &[Built], role: &str) -> Value {
+    let name = format!("smol-{role}");
+    let found = objects
+        .iter()
+        .find(|object| object.resource.kind == "Deployment" && object.name == name);
+    found.unwrap().value.clone()
+}
+
+fn pod(objects: &[Built], role: &str) -> Value {
+    deployment(objects, role)["spec"]["template"]["spec"].clone()
+}
+
+fn merged(mut base: Value, patch: Value) -> Value {
+    if let (Value::Object(base), Value::Object(patch)) = (&mut base, &patch) {
+        for (key, value) in patch {
+            let old = base.remove(key).unwrap_or(Value::Null);
+            base.insert(key.clone(), merged(old, value.clone()));
+        }
+        return Value::Object(base.clone());
+    }
+    patch
+}
+
+#[test]
+fn the_embedded_engine() {
+    insta::assert_snapshot!(yaml(&built(embedded())));
+}
+
+#[test]
+fn gpus_and_network_card_in_one_claim() {
+    let spec = json!({
+        "model": {"name": "org/large", "servedName": "large",
+            "source": {"image": {"reference": "registry.example/models/large:1"}}},
+        "engine": {"type": "VLLM", "image": "registry.example/vllm:1", "tensorParallelSize": 2,
+            "args": ["--max-model-len", "8192"]},
+        "prefill": {
+            "gpus": {"resourceClaimTemplate": "gpu-and-nic", "request": "gpu"},
+            "rdma": {"resourceClaimTemplate": "gpu-and-nic", "request": "nic", "gidIndex": 3},
+        },
+        "decode": {
+            "gpus": {"resourceClaimTemplate": "gpu"},
+            "rdma": {"resourceClaimTemplate": "nic"},
+        },
+        "transfer": {"transport": "RDMA"},
+    });
+    let objects = built(spec);
+    insta::assert_snapshot!(
+        serde_norway::to_string(&[pod(&objects, "prefill"), pod(&objects, "decode")]).unwrap()
+    );
+}
+
+#[test]
+fn device_plugins_give_the_engine_its_gpus_and_the_agent_its_card() {
+    let spec = json!({
+        "model": {"name": "large", "source": {"pvc": {"claimName": "models", "path": "large"}}},
+        "engine": {"type": "Custom", "image": "registry.example/engine:1", "args": ["serve"],
+            "ports": [{"name": "debug", "containerPort": 9999}]},
+        "prefill": {
+            "gpus": {"resourceName": "nvidia.com/gpu", "count": 2},
+            "rdma": {"resourceName": "rdma/hca_shared_devices_a"},
+        },
+        "decode": {
+            "template": {
+                "resources": {"limits": {"cpu": "4", "memory": "8Gi"}},
+                "nodeSelector": {"pool": "gpu"},
+                "tolerations": [{"key": "gpu", "operator": "Exists"}],
+                "env": [{"name": "HOME", "value": "/cache"}],
+                "volumes": [{"name": "cache", "emptyDir": {}}],
+                "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
+                "annotations": {"team": "a"},
+            },
+        },
+        "transfer": {"anchor": {"profile": {"configMap": {"name": "large-profile"}}}},
+    });
+    let objects = built(spec);
+    insta::assert_snapshot!(
+        serde_norway::to_string(&[pod(&objects, "prefill"), pod(&objects, "decode")]).unwrap()
+    );
+}
+
+#[test]
+fn every_object_belongs_to_the_deployment_and_says_so() {
+    for object in built(embedded()) {
+        let metadata = &object.value["metadata"];
+        assert_eq!(metadata["ownerReferences"][0]["uid"], "8a7b", "{metadata}");
+        assert_eq!(metadata["ownerReferences"][0]["controller"], true);
+        assert_eq!(metadata["labels"][names::DEPLOYMENT], "smol");
+        assert_eq!(metadata["namespace"], "team");
+    }
+}
+
+#[test]
+fn no_container_has_a_right_that_it_does_not_need() {
+    let objects = built(embedded());
+    for role in ["prefill", "decode"] {
+        let pod = pod(&objects, role);
+        for container in [&pod["initContainers"][0], &pod["containers"][0]] {
+            let security = &container["securityContext"];
+            assert_eq!(security["allowPrivilegeEscalation"], false);
+            assert_eq!(security["readOnlyRootFilesystem"], true);
+            assert_eq!(security["capabilities"], json!({"drop": ["ALL"]}));
+        }
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(pod["automountServiceAccountToken"], false);
+    }
+}
+
+#[test]
+fn arguments_that_the_spec_gives_replace_the_operators() {
+    let spec = merged(
+        embedded(),
+        json!({"engine": {"args": ["--max-tokens=99", "--threads", "3"]}}),
+    );
+    let pod = pod(&built(spec), "decode");
+    let args = pod["containers"][0]["args"].to_string();
+    assert!(!args.contains("8192"), "{args}");
+    assert!(
+        args.ends_with(r#""--max-tokens=99","--threads","3"]"#),
+        "{args}"
+    );
+}
+
+/// The generation and the pods' restart key after a change of the spec.
+fn keys(patch: Value) -> (String, String) {
+    let objects = built(merged(embedded(), patch));
+    let template = &deployment(&objects, "decode")["spec"]["template"]["metadata"];
+    (
+        template["labels"][names::GENERATION].to_string(),
+        template["annotations"]["lynx.dev/agent-config"].to_string(),
+    )
+}
+
+#[test]
+fn what_decides_compatibility_makes_a_new_generation() {
+    let (generation, _) = keys(json!({}));
+    for patch in [
+        json!({"model": {"name": "other"}}),
+        json!({"engine": {"args": ["--x"]}}),
+        json!({"engine": {"image": "x"}}),
+        json!({"transfer": {"split": "Engine"}}),
+        json!({"transfer": {"anchor": {"profile": {"file": "/x"}}}}),
+    ] {
+        assert_ne!(keys(patch.clone()).0, generation, "{patch}");
+    }
+}
+
+#[test]
+fn replicas_resources_and_policy_restart_nobody() {
+    let before = keys(json!({}));
+    for patch in [
+        json!({"decode": {"replicas": 7}}),
+        json!({"transfer": {"anchor": {"minBits": 3, "maxBits": "3.5"}}}),
+        json!({"transfer": {"maxDraftTokens": 3, "fidelity": "Int8"}}),
+        json!({"transfer": {"deadlines": {"transfer": "5s"}}}),
+    ] {
+        assert_eq!(keys(patch.clone()), before, "{patch}");
+    }
+    let (generation, config) = keys(json!({"observability": {"otlp": {"endpoint": "http://x:1"}}}));
+    assert_eq!(generation, before.0);
+    assert_ne!(config, before.1);
+}

@@ -1,0 +1,367 @@
+//! Makes what exists what the spec wants.
+//!
+//! dereference → validate → build → apply → status. A request that writes is made only where something differs: an object
+//! that was applied as it is, and that nobody touched, is left alone, and an equal status is not written.
+
+pub mod apply;
+pub mod backoff;
+mod children;
+mod pods;
+mod record;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::runtime::controller::Action;
+use kube::runtime::events::Recorder;
+use kube::{Api, Client, ResourceExt as _};
+use lynx_crds::LynxDeployment;
+use lynx_telemetry::{Context as Trace, KeyValue, Kind};
+use tokio::sync::watch;
+use tracing::Instrument as _;
+
+use crate::build::names::Role;
+use crate::build::{self, BuildError, Inputs};
+use crate::clock::{self, Clock};
+use crate::config::OperatorConfig;
+use crate::metrics::Metrics;
+use crate::scaling::drain::Plan;
+use crate::status::{Problem, Seen, Summary, Workload};
+use crate::streams::Key;
+use crate::streams::service::Hub;
+use crate::validate;
+use apply::Applied;
+use children::Children;
+
+/// How long after a failed reference it is looked for again: nothing here watches what isn't ours.
+const REFERENCE_AGAIN: Duration = Duration::from_secs(30);
+
+/// What every reconcile has at hand.
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// What the operator was told at start.
+    pub config: OperatorConfig,
+    /// The agents.
+    pub hub: Arc<Hub>,
+    /// Whether this replica writes.
+    pub leading: watch::Receiver<bool>,
+    /// Events.
+    pub recorder: Recorder,
+    /// Figures about this process.
+    pub metrics: Arc<Metrics>,
+    /// The clocks.
+    pub clock: Clock,
+    /// What is remembered of each deployment.
+    pub memory: Mutex<HashMap<Key, Memory>>,
+}
+
+/// What is remembered of a deployment between two looks at it. All of it can be lost: a new leader starts with none.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Failures in a row.
+    pub failures: u32,
+    /// What was applied, and what the API server made of it.
+    pub applied: Applied,
+    /// What agents reported, as the status tells it.
+    pub summary: Summary,
+}
+
+/// Why a reconcile failed; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    /// The API server said no, or nothing.
+    #[error("the API server refused to {what}: {source}")]
+    Api {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// An object can't be written.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// Somebody else has an object of this name.
+    #[error("{kind} {name} exists and doesn't belong to this LynxDeployment: rename one of them")]
+    NameTaken {
+        /// The kind.
+        kind: String,
+        /// The name.
+        name: String,
+    },
+}
+
+impl ReconcileError {
+    /// Wraps what the API server said to an attempt to do `what`.
+    pub fn api(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Api {
+            what,
+            source: Box::new(source),
+        }
+    }
+
+    /// As a condition's reason and a metric's label.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Api { .. } => "ApplyFailed",
+            Self::Build(_) => "BuildFailed",
+            Self::NameTaken { .. } => "NameTaken",
+        }
+    }
+}
+
+impl Context {
+    /// Whether this replica writes.
+    pub fn leads(&self) -> bool {
+        *self.leading.borrow()
+    }
+
+    /// What is remembered of a deployment, for a moment.
+    pub fn remember<R>(&self, key: &Key, act: impl FnOnce(&mut Memory) -> R) -> R {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        act(memory.entry(key.clone()).or_default())
+    }
+
+    /// Forgets a deployment that is gone.
+    pub fn forget(&self, key: &Key) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.remove(key);
+        drop(memory);
+        self.hub.forget(key);
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").finish_non_exhaustive()
+    }
+}
+
+/// The key of an object.
+pub fn key(object: &LynxDeployment) -> Key {
+    Key {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+    }
+}
+
+/// One look at one deployment.
+///
+/// # Errors
+/// Where it must be tried again.
+pub async fn reconcile(
+    object: Arc<LynxDeployment>,
+    context: Arc<Context>,
+) -> Result<Action, ReconcileError> {
+    let key = key(&object);
+    if !context.leads() || !context.config.watches(&key.namespace) {
+        return Ok(Action::await_change());
+    }
+    if object.metadata.deletion_timestamp.is_some() {
+        // Everything that was made has an owner, so the garbage collector takes it.
+        context.forget(&key);
+        return Ok(Action::await_change());
+    }
+    let span = lynx_telemetry::start("reconcile", Kind::Internal, &Trace::new());
+    span.set(KeyValue::new("k8s.namespace.name", key.namespace.clone()));
+    span.set(KeyValue::new("lynx.deployment", key.name.clone()));
+    let begun = context.clock.now();
+    let log = span.log();
+    let result = one(&object, &context, &key).instrument(log.clone()).await;
+    let took = context.clock.now().saturating_since(begun);
+    let reason = result.as_ref().err().map(ReconcileError::reason);
+    context.metrics.reconciled(took, reason);
+    log.in_scope(|| match &result {
+        Ok(_) => tracing::debug!(namespace = key.namespace, deployment = key.name, ?took, "reconciled"),
+        Err(error) => {
+            span.fail(&error.to_string());
+            tracing::warn!(namespace = key.namespace, deployment = key.name, %error, "a reconcile failed and is tried again");
+        }
+    });
+    result
+}
+
+/// When a failed reconcile is tried again.
+pub fn error_policy(
+    object: Arc<LynxDeployment>,
+    _: &ReconcileError,
+    context: Arc<Context>,
+) -> Action {
+    let key = key(&object);
+    let failures = context.remember(&key, |memory| {
+        memory.failures = memory.failures.saturating_add(1);
+        memory.failures
+    });
+    Action::requeue(backoff::pause(failures, &object.uid().unwrap_or_default()))
+}
+
+async fn one(
+    object: &LynxDeployment,
+    context: &Context,
+    key: &Key,
+) -> Result<Action, ReconcileError> {
+    context.hub.admit(key);
+    let objections = validate::objections(object);
+    if !objections.is_empty() {
+        let problem = Problem {
+            reason: "InvalidSpec",
+            message: objections.join("; "),
+        };
+        write_status(object, context, key, &[problem], None).await?;
+        context.remember(key, |memory| memory.failures = 0);
+        return Ok(Action::await_change());
+    }
+    let mut problems = missing_references(object, context).await?;
+    let made = make(object, context, key).await;
+    match made {
+        Ok(made) => {
+            problems.extend(refusals(context, key));
+            let again = (!problems.is_empty()).then_some(REFERENCE_AGAIN);
+            let again = again.into_iter().chain(made.look_again(context)).min();
+            write_status(object, context, key, &problems, Some(&made)).await?;
+            context.remember(key, |memory| memory.failures = 0);
+            Ok(again.map_or_else(Action::await_change, Action::requeue))
+        }
+        Err(error) => {
+            problems.insert(
+                0,
+                Problem {
+                    reason: error.reason(),
+                    message: error.to_string(),
+                },
+            );
+            write_status(object, context, key, &problems, None).await?;
+            Err(error)
+        }
+    }
+}
+
+/// What was made, and how it is.
+struct Made {
+    children: Children,
+    plans: [Plan; 2],
+}
+
+impl Made {
+    fn look_again(&self, context: &Context) -> Option<Duration> {
+        let next = self.plans.iter().filter_map(|plan| plan.look_again).min()?;
+        Some(clock::until(next, context.clock.wall()) + Duration::from_secs(1))
+    }
+
+    fn workload(&self, role: Role) -> Workload {
+        let [prefill, decode] = &self.plans;
+        let plan = match role {
+            Role::Prefill => prefill,
+            Role::Decode => decode,
+        };
+        self.children.workload(role, plan)
+    }
+}
+
+async fn make(
+    object: &LynxDeployment,
+    context: &Context,
+    key: &Key,
+) -> Result<Made, ReconcileError> {
+    let children = children::look(object, &context.client).await?;
+    let mut plans = [Plan::default(), Plan::default()];
+    for (plan, role) in plans.iter_mut().zip(Role::ALL) {
+        *plan = pods::plan(object, context, key, &children, role);
+        pods::mark(context, key, plan).await?;
+    }
+    pods::tell(context, key, &plans);
+    let [prefill, decode] = &plans;
+    let objects = build::build(&Inputs {
+        object,
+        config: &context.config,
+        prefill: prefill.replicas,
+        decode: decode.replicas,
+    })?;
+    apply::apply(object, context, key, &objects, &children).await?;
+    Ok(Made { children, plans })
+}
+
+/// What the spec names and isn't there.
+async fn missing_references(
+    object: &LynxDeployment,
+    context: &Context,
+) -> Result<Vec<Problem>, ReconcileError> {
+    let profile = object.spec.transfer.anchor.profile.as_ref();
+    let Some(named) = profile.and_then(|profile| profile.config_map.as_ref()) else {
+        return Ok(Vec::new());
+    };
+    let namespace = object.namespace().unwrap_or_default();
+    let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
+    let found = maps
+        .get_opt(&named.name)
+        .await
+        .map_err(ReconcileError::api(format!(
+            "read ConfigMap {}",
+            named.name
+        )))?;
+    let has_key = found
+        .and_then(|map| map.data)
+        .is_some_and(|data| data.contains_key(&named.key));
+    Ok(if has_key {
+        Vec::new()
+    } else {
+        vec![Problem {
+            reason: "ReferenceMissing",
+            message: format!(
+                "spec.transfer.anchor.profile: there is no ConfigMap {} with the key {}; pods wait for it",
+                named.name, named.key
+            ),
+        }]
+    })
+}
+
+/// Why agents refuse their engines.
+fn refusals(context: &Context, key: &Key) -> Vec<Problem> {
+    context.hub.with(key, |registry, _| {
+        let mut errors: Vec<_> = registry
+            .agents(key)
+            .map(|(_, agent)| agent.report.attach_error.clone())
+            .filter(|error| !error.is_empty())
+            .collect();
+        errors.sort();
+        errors.dedup();
+        errors
+            .into_iter()
+            .map(|error| Problem {
+                reason: "EngineRefused",
+                message: format!("an engine doesn't fit its agent: {error}"),
+            })
+            .collect()
+    })
+}
+
+async fn write_status(
+    object: &LynxDeployment,
+    context: &Context,
+    key: &Key,
+    problems: &[Problem],
+    made: Option<&Made>,
+) -> Result<(), ReconcileError> {
+    let summary = context.remember(key, |memory| memory.summary.clone());
+    let seen = Seen {
+        object,
+        prefill: made.map(|made| made.workload(Role::Prefill)),
+        decode: made.map(|made| made.workload(Role::Decode)),
+        summary: &summary,
+        problems,
+    };
+    let next = crate::status::status(&seen, &Time(context.clock.wall()));
+    let old = object.status.clone().unwrap_or_default();
+    if next == old {
+        return Ok(());
+    }
+    record::write(object, context, &next).await?;
+    record::publish(object, context, &crate::status::notices(&old, &next)).await;
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! Writes what was built, and removes what no longer is.
+
+use std::collections::BTreeMap;
+
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
+use kube::core::DynamicObject;
+use kube::{Api, ResourceExt as _};
+use lynx_crds::LynxDeployment;
+
+use super::children::{ChildId, Children};
+use super::{Context, ReconcileError};
+use crate::build::Built;
+use crate::build::generation::hash;
+use crate::build::names::MANAGER;
+use crate::streams::Key;
+
+/// What was applied, by object.
+pub type Applied = BTreeMap<ChildId, Stamp>;
+
+/// What was applied, and the object that it became.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    hash: String,
+    uid: Option<String>,
+    version: Version,
+}
+
+/// What changes when somebody changes an object's spec: its generation, or for kinds without one every change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Version {
+    Generation(i64),
+    Resource(Option<String>),
+}
+
+impl Version {
+    fn of(metadata: &ObjectMeta) -> Self {
+        match metadata.generation {
+            Some(generation) if generation > 0 => Self::Generation(generation),
+            _ => Self::Resource(metadata.resource_version.clone()),
+        }
+    }
+}
+
+/// Applies every object that isn't there as it should be, in order, and then removes the orphans.
+///
+/// # Errors
+/// Where the API server refuses, or an object's name belongs to somebody else.
+pub async fn apply(
+    object: &LynxDeployment,
+    context: &Context,
+    key: &Key,
+    objects: &[Built],
+    children: &Children,
+) -> Result<(), ReconcileError> {
+    for built in objects {
+        apply_one(object, context, key, built, children).await?;
+    }
+    remove_orphans(object, context, key, objects, children).await
+}
+
+async fn apply_one(
+    object: &LynxDeployment,
+    context: &Context,
+    key: &Key,
+    built: &Built,
+    children: &Children,
+) -> Result<(), ReconcileError> {
+    let id = id(built);
+    let hash = hash(&built.value);
+    let live = children.metadata.get(&id).map(|(_, metadata)| metadata);
+    let known = context.remember(key, |memory| memory.applied.get(&id).cloned());
+    if let (Some(known), Some(live)) = (&known, live)
+        && known.hash == hash
+        && known.uid == live.uid
+        && known.version == Version::of(live)
+        && owned(live, object)
+    {
+        return Ok(());
+    }
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(context.client.clone(), &key.namespace, &built.resource);
+    let what = format!("apply {} {}", id.kind, id.name);
+    let foreign = match live {
+        Some(live) => !owned(live, object),
+        // Without our label, it may still be there.
+        None => {
+            let other = api.get_metadata_opt(&built.name).await;
+            let other = other.map_err(ReconcileError::api(what.clone()))?;
+            other.is_some_and(|other| !owned(&other.metadata, object))
+        }
+    };
+    if foreign {
+        return Err(ReconcileError::NameTaken {
+            kind: id.kind,
+            name: id.name,
+        });
+    }
+    // By force: these fields are the operator's, and it can't ask anybody about a conflict.
+    let params = PatchParams::apply(MANAGER).force();
+    let applied = api
+        .patch(&built.name, &params, &Patch::Apply(&built.value))
+        .await
+        .map_err(ReconcileError::api(what))?;
+    context.metrics.applied(&id.kind);
+    let stamp = Stamp {
+        hash,
+        uid: applied.uid(),
+        version: Version::of(&applied.metadata),
+    };
+    context.remember(key, |memory| memory.applied.insert(id, stamp));
+    Ok(())
+}
+
+/// What has our label and our owner, and is built no more.
+async fn remove_orphans(
+    object: &LynxDeployment,
+    context: &Context,
+    key: &Key,
+    objects: &[Built],
+    children: &Children,
+) -> Result<(), ReconcileError> {
+    for (id, (resource, metadata)) in &children.metadata {
+        let wanted = objects.iter().any(|built| self::id(built) == *id);
+        if wanted || !owned(metadata, object) || metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(context.client.clone(), &key.namespace, resource);
+        let params = DeleteParams::background().preconditions(Preconditions {
+            uid: metadata.uid.clone(),
+            resource_version: None,
+        });
+        let what = format!("delete the orphan {} {}", id.kind, id.name);
+        match api.delete(&id.name, &params).await {
+            Ok(_) => tracing::info!(kind = id.kind, name = id.name, "an orphan was deleted"),
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(ReconcileError::api(what)(error)),
+        }
+        context.remember(key, |memory| memory.applied.remove(id));
+    }
+    Ok(())
+}
+
+fn id(built: &Built) -> ChildId {
+    ChildId {
+        kind: built.resource.kind.clone(),
+        name: built.name.clone(),
+    }
+}
+
+fn owned(metadata: &ObjectMeta, by: &LynxDeployment) -> bool {
+    let uid = by.metadata.uid.as_deref();
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.any(|owner| Some(owner.uid.as_str()) == uid)
+}

@@ -1,0 +1,104 @@
+//! From what was seen to the status, and from a change of status to events.
+//!
+//! Pure. The status is rebuilt whole each time; the times of conditions come from the old one, so that an unchanged world
+//! gives an equal status and nothing is written.
+
+mod conditions;
+mod events;
+pub mod summary;
+
+pub use events::{Notice, notices};
+pub use summary::Summary;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use lynx_crds::{LynxDeployment, LynxDeploymentStatus, RoleStatus, set_condition};
+
+use crate::build::generation::generation;
+use crate::build::names::{Role, selector_text};
+
+/// One role's Deployment, as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// How many pods there should be.
+    pub desired: i32,
+    /// How many there are.
+    pub replicas: i32,
+    /// How many of those are of the newest template.
+    pub updated: i32,
+    /// How many are ready.
+    pub ready: i32,
+    /// How many are ready and have been for long enough.
+    pub available: i32,
+    /// How many finish what they have before they go.
+    pub draining: i32,
+    /// Whether the Deployment's controller has seen the newest template.
+    pub observed: bool,
+}
+
+/// Why something doesn't work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// For programs.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// What a status is made from.
+#[derive(Clone, Debug)]
+pub struct Seen<'a> {
+    /// The deployment, with its old status.
+    pub object: &'a LynxDeployment,
+    /// The prefill pool; `None` where nothing was built.
+    pub prefill: Option<Workload>,
+    /// The decode pool.
+    pub decode: Option<Workload>,
+    /// What agents reported.
+    pub summary: &'a Summary,
+    /// What stands in the way, the worst first.
+    pub problems: &'a [Problem],
+}
+
+/// The status, of which only the times depend on `now`.
+pub fn status(seen: &Seen<'_>, now: &Time) -> LynxDeploymentStatus {
+    let object = seen.object;
+    let old = object.status.clone().unwrap_or_default();
+    let mut conditions: Vec<_> = old
+        .conditions
+        .iter()
+        .filter(|condition| {
+            conditions::OWN
+                .iter()
+                .any(|own| own.name() == condition.type_)
+        })
+        .cloned()
+        .collect();
+    for next in conditions::all(seen) {
+        set_condition(&mut conditions, next, now);
+    }
+    conditions.sort_by_key(|condition| {
+        let place = conditions::OWN
+            .iter()
+            .position(|own| own.name() == condition.type_);
+        place.unwrap_or(usize::MAX)
+    });
+    let role = |workload: Workload| RoleStatus {
+        replicas: workload.replicas,
+        ready: workload.ready,
+        draining: workload.draining,
+    };
+    LynxDeploymentStatus {
+        observed_generation: object.metadata.generation,
+        conditions,
+        generation_hash: seen.decode.map(|_| generation(&object.spec)),
+        prefill: seen.prefill.map(role).or(old.prefill),
+        decode: seen.decode.map(role).or(old.decode),
+        selector: Some(selector_text(object, Role::Decode)),
+        link: seen.summary.link.clone(),
+        anchor: seen.summary.anchor.clone(),
+        acceptance_percent: seen.summary.acceptance_percent,
+    }
+}
+
+#[cfg(test)]
+mod tests;

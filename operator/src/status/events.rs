@@ -1,0 +1,59 @@
+//! What of a change is worth an event.
+
+use lynx_crds::{ConditionType, LynxDeploymentStatus, condition};
+
+/// An event in the making.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Whether somebody should look.
+    pub warning: bool,
+    /// For programs.
+    pub reason: String,
+    /// For people.
+    pub note: String,
+}
+
+/// The events of the step from `old` to `new`.
+pub fn notices(old: &LynxDeploymentStatus, new: &LynxDeploymentStatus) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for (kind, warn_on) in [
+        (ConditionType::Degraded, "True"),
+        (ConditionType::LinkReady, "False"),
+        (ConditionType::Unsupported, "True"),
+    ] {
+        if let Some(now) = condition(&new.conditions, kind)
+            && now.status == warn_on
+            && condition(&old.conditions, kind)
+                .is_none_or(|before| before.reason != now.reason || before.status != now.status)
+        {
+            notices.push(Notice {
+                warning: true,
+                reason: now.reason.clone(),
+                note: now.message.clone(),
+            });
+        }
+    }
+    if let Some(now) = condition(&new.conditions, ConditionType::Available)
+        && condition(&old.conditions, ConditionType::Available)
+            .is_some_and(|before| before.status != now.status)
+    {
+        notices.push(Notice {
+            warning: now.status != "True",
+            reason: now.reason.clone(),
+            note: now.message.clone(),
+        });
+    }
+    if let (Some(before), Some(now)) = (&old.anchor, &new.anchor)
+        && before.bits != now.bits
+    {
+        notices.push(Notice {
+            warning: false,
+            reason: "AnchorChanged".into(),
+            note: format!(
+                "new transfers get an anchor of {} bits instead of {}: {}",
+                now.bits, before.bits, now.reason
+            ),
+        });
+    }
+    notices
+}

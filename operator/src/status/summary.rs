@@ -1,0 +1,220 @@
+//! What agents report, as a status tells it: slowly.
+//!
+//! Rates and shares change with every report, and a status that followed them would keep the API server busy for nothing.
+//! So a figure is replaced only when it has changed enough, and not twice in half a minute; what is an alarm (a link that is
+//! down, another transport) is told at once.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use lynx_crds::spec::Transport;
+use lynx_crds::{AnchorStatus, Bits, LinkStatus, LynxDeployment};
+use lynx_units::{BitRate, Timestamp};
+
+use super::conditions::Verdict;
+use crate::anchor::Decision;
+use crate::streams::registry::LinkSeen;
+
+/// A figure isn't replaced more often.
+const PACE: Duration = Duration::from_secs(30);
+/// By which share a rate must have changed.
+const RATE_STEP: f64 = 0.1;
+/// By how many hundredths an acceptance must have changed.
+const ACCEPTANCE_STEP: u8 = 5;
+
+/// What is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The slowest link.
+    pub link: Option<LinkStatus>,
+    /// The condition `LinkReady`.
+    pub link_verdict: Verdict,
+    /// The width.
+    pub anchor: Option<AnchorStatus>,
+    /// Of drafted tokens.
+    pub acceptance_percent: Option<u8>,
+    figures: Option<Timestamp>,
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        Self {
+            link: None,
+            link_verdict: Verdict::unknown("NotMeasured", "no agent has reported a link yet"),
+            anchor: None,
+            acceptance_percent: None,
+            figures: None,
+        }
+    }
+}
+
+/// What the summary follows.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// The deployment.
+    pub object: &'a LynxDeployment,
+    /// Its links.
+    pub links: &'a [LinkSeen],
+    /// Its anchor.
+    pub decision: Decision,
+    /// The share of drafted tokens that were right.
+    pub accepted: Option<f64>,
+}
+
+impl Summary {
+    /// What was told before this process began.
+    pub fn resume(object: &LynxDeployment) -> Self {
+        let status = object.status.clone().unwrap_or_default();
+        Self {
+            link: status.link,
+            anchor: status.anchor,
+            acceptance_percent: status.acceptance_percent,
+            ..Self::default()
+        }
+    }
+
+    /// Follows the facts. True where something that is told has changed.
+    pub fn follow(&mut self, facts: &Facts<'_>, now: Timestamp, wall: &Time) -> bool {
+        let before = self.clone();
+        self.link_verdict = verdict(facts.object, facts.links);
+        self.follow_anchor(facts.decision, wall);
+        let due = self
+            .figures
+            .is_none_or(|last| now.saturating_since(last) >= PACE);
+        let link = slowest(facts.links);
+        let alarm = transport(self.link.as_ref()) != transport(link.as_ref());
+        let rates = (
+            self.link.as_ref().map(|link| link.rate_bits_per_second),
+            link.as_ref().map(|link| link.rate_bits_per_second),
+        );
+        if link.is_some() && (alarm || due && differs(rates)) {
+            self.link = link;
+            self.figures = Some(now);
+        }
+        let accepted = facts.accepted.map(percent);
+        if due && accepted.is_some_and(|now| far(self.acceptance_percent, now)) {
+            self.acceptance_percent = accepted;
+            self.figures = Some(now);
+        }
+        let told = |summary: &Self| Self {
+            figures: None,
+            ..summary.clone()
+        };
+        told(&before) != told(self)
+    }
+
+    fn follow_anchor(&mut self, decision: Decision, wall: &Time) {
+        let Some(bits) = Bits::from_width(decision.width) else {
+            return;
+        };
+        let reason = decision.reason.as_str();
+        let same = self.anchor.as_ref().is_some_and(|anchor| {
+            // On the way or arrived is no news; that a link was measured is.
+            anchor.bits == bits
+                && (anchor.reason == "NoLinkMeasured") == (reason == "NoLinkMeasured")
+                && (anchor.reason == "Fixed") == (reason == "Fixed")
+        });
+        if !same {
+            self.anchor = Some(AnchorStatus {
+                bits,
+                reason: reason.into(),
+                since: Some(wall.clone()),
+            });
+        }
+    }
+}
+
+fn verdict(object: &LynxDeployment, links: &[LinkSeen]) -> Verdict {
+    let up: Vec<_> = links.iter().filter(|link| link.up).collect();
+    if let Some(down) = links.iter().find(|link| !link.up && !link.error.is_empty())
+        && up.is_empty()
+    {
+        return Verdict::no("LinkDown", format!("no link is up: {}", down.error));
+    }
+    if up.is_empty() {
+        return Verdict::unknown("NotMeasured", "no agent has reported a link yet");
+    }
+    let spec = &object.spec;
+    let wanted = spec.transfer.transport == Transport::Rdma
+        || spec.transfer.transport == Transport::Auto
+            && spec.prefill.pool.rdma.is_some()
+            && spec.decode.pool.rdma.is_some();
+    if wanted && up.iter().any(|link| !is_rdma(link)) {
+        return Verdict::no("TcpInUse", "RDMA was asked for, and TCP is in use");
+    }
+    if up.iter().all(|link| link.rate.bits_per_second() == 0) {
+        return Verdict::unknown("NotMeasured", "links are up, and none was measured yet");
+    }
+    if up.len() < links.len() {
+        return Verdict::yes(
+            "SomeLinksDown",
+            "links are up and measured, but not all of them",
+        );
+    }
+    Verdict::yes("Measured", "links are up and measured")
+}
+
+fn is_rdma(link: &LinkSeen) -> bool {
+    link.transport.eq_ignore_ascii_case("rdma")
+}
+
+fn slowest(links: &[LinkSeen]) -> Option<LinkStatus> {
+    let measured = links
+        .iter()
+        .filter(|link| link.up && link.rate.bits_per_second() > 0);
+    let link = measured.min_by_key(|link| link.rate)?;
+    let transport = if is_rdma(link) { "RDMA" } else { "TCP" };
+    Some(LinkStatus {
+        rate_bits_per_second: i64::try_from(link.rate.bits_per_second()).unwrap_or(i64::MAX),
+        transport: transport.into(),
+        summary: format!("{} {transport}", people(link.rate)),
+    })
+}
+
+/// Two digits are enough for people.
+fn people(rate: BitRate) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+    let mut value = rate.bits_per_second() as f64;
+    let mut unit = "bit/s";
+    for larger in ["kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"] {
+        if value >= 1000.0 {
+            value /= 1000.0;
+            unit = larger;
+        }
+    }
+    if value < 10.0 {
+        format!("{value:.1} {unit}")
+    } else {
+        format!("{value:.0} {unit}")
+    }
+}
+
+fn transport(link: Option<&LinkStatus>) -> Option<&str> {
+    link.map(|link| link.transport.as_str())
+}
+
+fn differs(rates: (Option<i64>, Option<i64>)) -> bool {
+    match rates {
+        (Some(told), Some(now)) => {
+            #[expect(clippy::cast_precision_loss, reason = "a share of ten percent")]
+            let (told, now) = (told as f64, now as f64);
+            (now - told).abs() > told * RATE_STEP
+        }
+        (told, now) => told != now,
+    }
+}
+
+fn far(told: Option<u8>, now: u8) -> bool {
+    told.is_none_or(|told| told.abs_diff(now) >= ACCEPTANCE_STEP)
+}
+
+fn percent(share: f64) -> u8 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to 0 to 100"
+    )]
+    {
+        (share * 100.0).round().clamp(0.0, 100.0) as u8
+    }
+}

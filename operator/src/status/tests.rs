@@ -1,0 +1,232 @@
+use std::time::Duration;
+
+use k8s_openapi::jiff;
+use lynx_crds::{ConditionType, condition};
+use lynx_units::{BitRate, Timestamp, Width};
+use serde_json::json;
+
+use super::*;
+use crate::anchor::{Decision, Reason};
+use crate::streams::registry::LinkSeen;
+use summary::Facts;
+
+fn object() -> LynxDeployment {
+    let mut object: LynxDeployment = serde_json::from_value(json!({
+        "apiVersion": "lynx.dev/v1alpha1", "kind": "LynxDeployment",
+        "metadata": {"name": "smol", "namespace": "team", "generation": 3},
+        "spec": {
+            "model": {"name": "smol", "source": {"hostPath": {"path": "/m"}}},
+            "engine": {"type": "Embedded"},
+        },
+    }))
+    .unwrap();
+    object.metadata.uid = Some("u".into());
+    object
+}
+
+fn running() -> Workload {
+    Workload {
+        desired: 1,
+        replicas: 1,
+        updated: 1,
+        ready: 1,
+        available: 1,
+        draining: 0,
+        observed: true,
+    }
+}
+
+fn at(seconds: i64) -> Time {
+    Time(jiff::Timestamp::from_second(seconds).unwrap())
+}
+
+fn seen<'a>(object: &'a LynxDeployment, summary: &'a Summary) -> Seen<'a> {
+    Seen {
+        object,
+        prefill: Some(running()),
+        decode: Some(running()),
+        summary,
+        problems: &[],
+    }
+}
+
+fn reason(status: &LynxDeploymentStatus, kind: ConditionType) -> (&str, &str) {
+    let found = condition(&status.conditions, kind).unwrap();
+    (&found.status, &found.reason)
+}
+
+fn link(megabits: u64) -> LinkSeen {
+    LinkSeen {
+        class: "",
+        up: true,
+        transport: "tcp".into(),
+        rate: BitRate::from_megabits_per_second(megabits),
+        error: String::new(),
+    }
+}
+
+fn facts<'a>(object: &'a LynxDeployment, links: &'a [LinkSeen]) -> Facts<'a> {
+    Facts {
+        object,
+        links,
+        decision: Decision {
+            width: Width::from_bits(4).unwrap(),
+            reason: Reason::BestForLink,
+            rate: BitRate::from_megabits_per_second(100),
+        },
+        accepted: None,
+    }
+}
+
+fn tick(seconds: u64) -> Timestamp {
+    Timestamp::from_origin(Duration::from_secs(seconds))
+}
+
+#[test]
+fn an_unchanged_world_gives_an_equal_status() {
+    let mut object = object();
+    let summary = Summary::default();
+    let first = status(&seen(&object, &summary), &at(1));
+    object.status = Some(first.clone());
+    let second = status(&seen(&object, &summary), &at(999));
+    assert_eq!(first, second);
+    assert!(notices(&first, &second).is_empty());
+}
+
+#[test]
+fn every_condition_is_there_once_with_the_generation() {
+    let object = object();
+    let status = status(&seen(&object, &Summary::default()), &at(1));
+    let types: Vec<_> = status
+        .conditions
+        .iter()
+        .map(|condition| condition.type_.as_str())
+        .collect();
+    assert_eq!(
+        types,
+        [
+            "Available",
+            "Progressing",
+            "Degraded",
+            "LinkReady",
+            "AnchorAdapted",
+            "Unsupported"
+        ]
+    );
+    assert!(
+        status
+            .conditions
+            .iter()
+            .all(|condition| condition.observed_generation == Some(3))
+    );
+    assert_eq!(
+        status.selector.as_deref(),
+        Some("lynx.dev/deployment=smol,lynx.dev/role=decode")
+    );
+}
+
+#[test]
+fn a_running_pair_is_available_and_a_missing_half_is_named() {
+    let object = object();
+    let summary = Summary::default();
+    let mut world = seen(&object, &summary);
+    let status_of = |world: &Seen<'_>| status(world, &at(1));
+    assert_eq!(
+        reason(&status_of(&world), ConditionType::Available),
+        ("True", "Serving")
+    );
+    world.prefill = Some(Workload {
+        ready: 0,
+        available: 0,
+        ..running()
+    });
+    let status = status_of(&world);
+    assert_eq!(
+        reason(&status, ConditionType::Available),
+        ("False", "NoPrefillPod")
+    );
+    assert_eq!(
+        reason(&status, ConditionType::Progressing),
+        ("True", "PodsNotReady")
+    );
+}
+
+#[test]
+fn a_refused_spec_keeps_its_numbers_and_says_what_is_wrong_with_one_warning() {
+    let mut object = object();
+    let summary = Summary::default();
+    let before = status(&seen(&object, &summary), &at(1));
+    object.status = Some(before.clone());
+    let problems = [Problem {
+        reason: "InvalidSpec",
+        message: "two are called `a`".into(),
+    }];
+    let refused = Seen {
+        prefill: None,
+        decode: None,
+        problems: &problems,
+        ..seen(&object, &summary)
+    };
+    let after = status(&refused, &at(2));
+    assert_eq!(
+        reason(&after, ConditionType::Degraded),
+        ("True", "InvalidSpec")
+    );
+    assert_eq!(after.decode, before.decode);
+    let warnings = notices(&before, &after);
+    assert_eq!(warnings[0].reason, "InvalidSpec");
+}
+
+#[test]
+fn conditions_of_others_are_left_to_them() {
+    let mut object = object();
+    let summary = Summary::default();
+    let mut old = status(&seen(&object, &summary), &at(1));
+    let mut foreign = old.conditions[0].clone();
+    foreign.type_ = "Audited".into();
+    old.conditions.push(foreign);
+    object.status = Some(old);
+    let new = status(&seen(&object, &summary), &at(2));
+    assert!(new.conditions.iter().all(|one| one.type_ != "Audited"));
+}
+
+#[test]
+fn rates_are_told_when_they_have_changed_enough_and_not_too_often() {
+    let object = object();
+    let mut summary = Summary::default();
+    assert!(summary.follow(&facts(&object, &[link(100)]), tick(0), &at(0)));
+    assert_eq!(summary.link.as_ref().unwrap().summary, "100 Mbit/s TCP");
+    assert!(!summary.follow(&facts(&object, &[link(50)]), tick(10), &at(10)));
+    assert!(!summary.follow(&facts(&object, &[link(105)]), tick(40), &at(40)));
+    assert!(summary.follow(&facts(&object, &[link(50)]), tick(42), &at(42)));
+}
+
+#[test]
+fn tcp_where_rdma_was_asked_for_is_told_at_once() {
+    let mut object = object();
+    object.spec.transfer.transport = lynx_crds::spec::Transport::Rdma;
+    let mut summary = Summary::default();
+    let mut rdma = link(90_000);
+    rdma.transport = "rdma".into();
+    summary.follow(&facts(&object, &[rdma]), tick(0), &at(0));
+    assert_eq!(summary.link_verdict.reason, "Measured");
+    assert!(summary.follow(&facts(&object, &[link(900)]), tick(1), &at(1)));
+    assert_eq!(summary.link_verdict.reason, "TcpInUse");
+    assert_eq!(summary.link.as_ref().unwrap().transport, "TCP");
+}
+
+#[test]
+fn the_anchors_time_is_that_of_its_last_change() {
+    let object = object();
+    let mut summary = Summary::default();
+    let links = [link(100)];
+    let mut facts = facts(&object, &links);
+    summary.follow(&facts, tick(0), &at(10));
+    facts.decision.reason = Reason::Following;
+    assert!(!summary.follow(&facts, tick(2), &at(12)), "no news");
+    facts.decision.width = Width::from_eighths(28).unwrap();
+    assert!(summary.follow(&facts, tick(4), &at(14)));
+    let anchor = summary.anchor.unwrap();
+    assert_eq!(anchor.bits.to_string(), "3.5");
+    assert_eq!(anchor.since, Some(at(14)));
+}

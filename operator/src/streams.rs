@@ -1,0 +1,10 @@
+//! Agents' streams: who has joined, and what they are told.
+//!
+//! [`registry`] is pure; [`service`] carries it out over gRPC.
+
+pub mod registry;
+pub mod service;
+pub mod window;
+
+pub use registry::{Agent, Key, Registry, StreamId};
+pub use window::Window;

@@ -1,0 +1,349 @@
+//! Who has joined, what they last said, and what they are still to be told.
+//!
+//! Pure: time is an argument, and a message to an agent is a value that [`Registry::untold`] hands out. Level-triggered:
+//! what an agent should know is recomputed and compared with what it was last told, so a lost message, a second stream of
+//! the same pod and a new leader all end in the same place.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lynx_proto::operator::v1::{
+    Drain, FromOperator, Hello, PeerAddress, Peers, Policy, Report, Role, from_operator,
+};
+use lynx_units::{BitRate, Timestamp};
+
+use super::window::Window;
+
+/// An agent that reported this long ago, and not since, counts as not ready: it reports every two seconds.
+const SILENT_AFTER: Duration = Duration::from_secs(10);
+
+/// A LynxDeployment, by its namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// One life of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(u64);
+
+/// An agent that has joined.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// What it said it is.
+    pub hello: Hello,
+    /// What it said last.
+    pub report: Report,
+    /// When that was.
+    pub heard: Timestamp,
+    /// When it first reported to be ready, on this stream.
+    pub ready_since: Option<Timestamp>,
+    stream: StreamId,
+    told: Told,
+}
+
+/// What an agent was last told.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Told {
+    peers: Option<Peers>,
+    policy: Option<Policy>,
+    drain: Option<Drain>,
+}
+
+/// A link as its decode end saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSeen {
+    /// Which links it is like.
+    pub class: &'static str,
+    /// Whether it can be used.
+    pub up: bool,
+    /// `tcp` or `rdma`.
+    pub transport: String,
+    /// What it carries at best; zero before it was measured.
+    pub rate: BitRate,
+    /// Why it is down, where it is.
+    pub error: String,
+}
+
+/// The class of a link between two nodes, by their topology labels: `same`, `cross`, or "" where a label is missing.
+pub fn link_class(ours: &str, theirs: &str) -> &'static str {
+    if ours.is_empty() || theirs.is_empty() {
+        ""
+    } else if ours == theirs {
+        "same"
+    } else {
+        "cross"
+    }
+}
+
+/// What all agents of a deployment are to know.
+#[derive(Debug, Default)]
+struct Fleet {
+    agents: BTreeMap<String, Agent>,
+    policy: Option<Policy>,
+    /// Deadlines of the pods that are to take no new work.
+    drains: BTreeMap<String, Duration>,
+    window: Window,
+}
+
+/// All agents of all deployments.
+#[derive(Debug, Default)]
+pub struct Registry {
+    fleets: BTreeMap<Key, Fleet>,
+    streams: BTreeMap<StreamId, (Key, String)>,
+    next_stream: u64,
+}
+
+impl Agent {
+    /// Which half of a pair it is.
+    pub fn role(&self) -> Role {
+        self.hello.role()
+    }
+
+    /// Whether it takes work: it says so, and said so lately.
+    pub fn is_ready(&self, now: Timestamp) -> bool {
+        self.report.ready && !self.report.draining && !self.is_silent(now)
+    }
+
+    /// Whether it has stopped reporting.
+    pub fn is_silent(&self, now: Timestamp) -> bool {
+        now.saturating_since(self.heard) > SILENT_AFTER
+    }
+
+    /// Whether it drains and has nothing left.
+    pub fn is_drained(&self) -> bool {
+        self.report.draining && self.report.in_flight == 0
+    }
+}
+
+impl Registry {
+    /// A stream's first message. An older stream of the same pod is forgotten.
+    pub fn join(&mut self, hello: Hello, now: Timestamp) -> StreamId {
+        let stream = StreamId(self.next_stream);
+        self.next_stream += 1;
+        let key = Key {
+            namespace: hello.namespace.clone(),
+            name: hello.deployment.clone(),
+        };
+        let pod = hello.pod.clone();
+        let agent = Agent {
+            hello,
+            report: Report::default(),
+            heard: now,
+            ready_since: None,
+            stream,
+            told: Told::default(),
+        };
+        let fleet = self.fleets.entry(key.clone()).or_default();
+        if let Some(older) = fleet.agents.insert(pod.clone(), agent) {
+            self.streams.remove(&older.stream);
+        }
+        self.streams.insert(stream, (key, pod));
+        stream
+    }
+
+    /// A report; gives the deployment where something changed that its status or its replicas depend on.
+    pub fn report(&mut self, stream: StreamId, report: Report, now: Timestamp) -> Option<Key> {
+        let (key, pod) = self.streams.get(&stream)?;
+        let fleet = self.fleets.get_mut(key)?;
+        let agent = fleet.agents.get_mut(pod)?;
+        fleet.window.add(&report);
+        let was = agent.is_ready(now);
+        let drained = agent.is_drained();
+        let error = std::mem::take(&mut agent.report.attach_error);
+        agent.report = report;
+        agent.heard = now;
+        let is = agent.is_ready(now);
+        if is && agent.ready_since.is_none() {
+            agent.ready_since = Some(now);
+        }
+        let changed =
+            was != is || drained != agent.is_drained() || error != agent.report.attach_error;
+        changed.then(|| key.clone())
+    }
+
+    /// The stream is gone. Nothing happens where a newer one of the same pod took its place.
+    pub fn leave(&mut self, stream: StreamId) -> Option<Key> {
+        let (key, pod) = self.streams.remove(&stream)?;
+        let fleet = self.fleets.get_mut(&key)?;
+        fleet.agents.remove(&pod);
+        Some(key)
+    }
+
+    /// Every stream is gone: this replica leads no more, or not yet.
+    pub fn clear(&mut self) {
+        self.fleets.clear();
+        self.streams.clear();
+    }
+
+    /// The deployment is gone.
+    pub fn forget(&mut self, key: &Key) {
+        if let Some(fleet) = self.fleets.remove(key) {
+            for agent in fleet.agents.values() {
+                self.streams.remove(&agent.stream);
+            }
+        }
+    }
+
+    /// The agents of a deployment, by pod.
+    pub fn agents(&self, key: &Key) -> impl Iterator<Item = (&str, &Agent)> {
+        let fleet = self.fleets.get(key);
+        fleet
+            .into_iter()
+            .flat_map(|fleet| &fleet.agents)
+            .map(|(pod, agent)| (pod.as_str(), agent))
+    }
+
+    /// The links between ready or draining pairs, as their decode agents last saw them.
+    pub fn links(&self, key: &Key, now: Timestamp) -> Vec<LinkSeen> {
+        let Some(fleet) = self.fleets.get(key) else {
+            return Vec::new();
+        };
+        let decode = fleet
+            .agents
+            .values()
+            .filter(|agent| agent.role() == Role::Decode && !agent.is_silent(now));
+        let seen =
+            decode.flat_map(|agent| agent.report.links.iter().map(move |link| (agent, link)));
+        seen.map(|(agent, link)| {
+            let peer = fleet.agents.get(&link.peer);
+            let theirs = peer.map_or("", |peer| peer.hello.topology.as_str());
+            LinkSeen {
+                class: link_class(&agent.hello.topology, theirs),
+                up: link.up,
+                transport: link.transport.clone(),
+                rate: BitRate::from_bits_per_second(link.rate_bps),
+                error: link.error.clone(),
+            }
+        })
+        .collect()
+    }
+
+    /// The deployments that have agents.
+    pub fn keys(&self) -> Vec<Key> {
+        self.fleets.keys().cloned().collect()
+    }
+
+    /// How many agents there are in all.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether a stream is the newest of its pod.
+    pub fn knows(&self, stream: StreamId) -> bool {
+        self.streams.contains_key(&stream)
+    }
+
+    /// Whether nobody has joined.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// What was reported since the last call.
+    pub fn take_window(&mut self, key: &Key) -> Window {
+        self.fleets
+            .get_mut(key)
+            .map(|fleet| std::mem::take(&mut fleet.window))
+            .unwrap_or_default()
+    }
+
+    /// The policy that a deployment's agents are to have.
+    pub fn set_policy(&mut self, key: &Key, policy: Policy) {
+        if let Some(fleet) = self.fleets.get_mut(key) {
+            fleet.policy = Some(policy);
+        }
+    }
+
+    /// The pods that are to take no new work, with the time they have; replaces what was said before.
+    pub fn set_drains(&mut self, key: &Key, drains: BTreeMap<String, Duration>) {
+        if let Some(fleet) = self.fleets.get_mut(key) {
+            fleet.drains = drains;
+        }
+    }
+
+    /// What the deployment's agents are to know and were not told yet; it counts as told from now on.
+    pub fn untold(&mut self, key: &Key, now: Timestamp) -> Vec<(StreamId, FromOperator)> {
+        let Some(fleet) = self.fleets.get_mut(key) else {
+            return Vec::new();
+        };
+        let ready = ready_peers(&fleet.agents, now);
+        let mut messages = Vec::new();
+        for (pod, agent) in &mut fleet.agents {
+            let drain = fleet.drains.get(pod).map(|deadline| Drain {
+                deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
+                cancel: false,
+            });
+            let peers = (agent.role() == Role::Decode).then(|| Peers {
+                peers: ready
+                    .get(&agent.hello.generation)
+                    .cloned()
+                    .unwrap_or_default(),
+            });
+            let wanted = Told {
+                peers,
+                policy: fleet.policy.clone(),
+                drain,
+            };
+            let news = agent.told.news(&wanted);
+            messages.extend(news.into_iter().map(|message| (agent.stream, message)));
+            agent.told = wanted;
+        }
+        messages
+    }
+}
+
+impl Told {
+    fn news(&self, wanted: &Self) -> Vec<FromOperator> {
+        use from_operator::Kind;
+        let mut news = Vec::new();
+        if let Some(policy) = &wanted.policy
+            && self.policy != wanted.policy
+        {
+            news.push(Kind::Policy(policy.clone()));
+        }
+        if let Some(peers) = &wanted.peers
+            && self.peers != wanted.peers
+        {
+            news.push(Kind::Peers(peers.clone()));
+        }
+        match (&self.drain, &wanted.drain) {
+            (None, Some(drain)) => news.push(Kind::Drain(*drain)),
+            (Some(_), None) => news.push(Kind::Drain(Drain {
+                deadline_ms: 0,
+                cancel: true,
+            })),
+            _ => {}
+        }
+        news.into_iter()
+            .map(|kind| FromOperator { kind: Some(kind) })
+            .collect()
+    }
+}
+
+/// The prefill agents that take work, by generation.
+fn ready_peers(
+    agents: &BTreeMap<String, Agent>,
+    now: Timestamp,
+) -> BTreeMap<String, Vec<PeerAddress>> {
+    let mut peers: BTreeMap<String, Vec<PeerAddress>> = BTreeMap::new();
+    let prefill = agents
+        .iter()
+        .filter(|(_, agent)| agent.role() == Role::Prefill && agent.is_ready(now));
+    for (pod, agent) in prefill {
+        let address = PeerAddress {
+            pod: pod.clone(),
+            address: agent.hello.peer_address.clone(),
+            topology: agent.hello.topology.clone(),
+            incarnation: agent.hello.incarnation.clone(),
+        };
+        let generation = agent.hello.generation.clone();
+        peers.entry(generation).or_default().push(address);
+    }
+    peers
+}
+
+#[cfg(test)]
+mod tests;

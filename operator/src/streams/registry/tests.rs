@@ -1,0 +1,204 @@
+use super::*;
+use from_operator::Kind;
+
+fn key() -> Key {
+    Key {
+        namespace: "default".into(),
+        name: "smol".into(),
+    }
+}
+
+fn hello(pod: &str, role: Role, generation: &str) -> Hello {
+    Hello {
+        namespace: "default".into(),
+        deployment: "smol".into(),
+        pod: pod.into(),
+        role: role.into(),
+        generation: generation.into(),
+        peer_address: format!("{pod}:7400"),
+        ..Hello::default()
+    }
+}
+
+fn ready() -> Report {
+    Report {
+        ready: true,
+        ..Report::default()
+    }
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_origin(Duration::from_secs(seconds))
+}
+
+/// The pods of the last Peers message to a stream.
+fn peers_told(messages: &[(StreamId, FromOperator)], to: StreamId) -> Option<Vec<String>> {
+    messages.iter().rev().find_map(|(stream, message)| {
+        let Some(Kind::Peers(peers)) = &message.kind else {
+            return None;
+        };
+        let pods = peers.peers.iter().map(|peer| peer.pod.clone()).collect();
+        (*stream == to).then_some(pods)
+    })
+}
+
+#[test]
+fn a_decode_agent_learns_of_ready_peers_of_its_own_generation_only() {
+    let mut registry = Registry::default();
+    let decode = registry.join(hello("d", Role::Decode, "new"), at(0));
+    let old = registry.join(hello("p-old", Role::Prefill, "old"), at(0));
+    let new = registry.join(hello("p-new", Role::Prefill, "new"), at(0));
+    assert_eq!(
+        peers_told(&registry.untold(&key(), at(0)), decode),
+        Some(Vec::new())
+    );
+    registry.report(old, ready(), at(1));
+    registry.report(new, ready(), at(1));
+    let messages = registry.untold(&key(), at(1));
+    assert_eq!(peers_told(&messages, decode), Some(vec!["p-new".into()]));
+    assert_eq!(
+        peers_told(&messages, new),
+        None,
+        "prefill agents have no peers"
+    );
+    assert!(registry.untold(&key(), at(1)).is_empty(), "it was told");
+}
+
+#[test]
+fn a_peer_that_drains_or_falls_silent_is_taken_back() {
+    let mut registry = Registry::default();
+    let decode = registry.join(hello("d", Role::Decode, "g"), at(0));
+    let prefill = registry.join(hello("p", Role::Prefill, "g"), at(0));
+    registry.report(prefill, ready(), at(0));
+    registry.untold(&key(), at(0));
+    let draining = Report {
+        draining: true,
+        ..ready()
+    };
+    assert_eq!(registry.report(prefill, draining, at(1)), Some(key()));
+    let messages = registry.untold(&key(), at(1));
+    assert_eq!(peers_told(&messages, decode), Some(Vec::new()));
+    registry.report(prefill, ready(), at(2));
+    registry.untold(&key(), at(2));
+    let messages = registry.untold(&key(), at(20));
+    assert_eq!(peers_told(&messages, decode), Some(Vec::new()));
+}
+
+#[test]
+fn a_new_stream_of_a_pod_replaces_the_old_one() {
+    let mut registry = Registry::default();
+    let first = registry.join(hello("d", Role::Decode, "g"), at(0));
+    let second = registry.join(hello("d", Role::Decode, "g"), at(1));
+    assert_eq!(registry.len(), 1);
+    assert!(!registry.knows(first) && registry.knows(second));
+    assert_eq!(
+        registry.leave(first),
+        None,
+        "the old one's end says nothing"
+    );
+    assert_eq!(registry.report(first, ready(), at(2)), None);
+    assert_eq!(registry.agents(&key()).count(), 1);
+}
+
+#[test]
+fn a_drain_is_told_once_and_cancelled_once() {
+    let mut registry = Registry::default();
+    registry.join(hello("d", Role::Decode, "g"), at(0));
+    registry.untold(&key(), at(0));
+    let drain = BTreeMap::from([("d".to_owned(), Duration::from_secs(60))]);
+    let kinds = |registry: &mut Registry| -> Vec<_> {
+        let messages = registry.untold(&key(), at(1));
+        messages
+            .into_iter()
+            .filter_map(|(_, message)| message.kind)
+            .collect()
+    };
+    registry.set_drains(&key(), drain);
+    let drain = |deadline_ms, cancel| {
+        Kind::Drain(Drain {
+            deadline_ms,
+            cancel,
+        })
+    };
+    assert_eq!(kinds(&mut registry), [drain(60_000, false)]);
+    assert!(kinds(&mut registry).is_empty());
+    registry.set_drains(&key(), BTreeMap::new());
+    assert_eq!(kinds(&mut registry), [drain(0, true)]);
+}
+
+#[test]
+fn a_drain_whose_remaining_time_shrinks_is_not_told_again() {
+    let mut registry = Registry::default();
+    registry.join(hello("d", Role::Decode, "g"), at(0));
+    registry.untold(&key(), at(0));
+    for seconds in [60, 58, 56] {
+        let drain = BTreeMap::from([("d".to_owned(), Duration::from_secs(seconds))]);
+        registry.set_drains(&key(), drain);
+        let told = registry.untold(&key(), at(1));
+        assert_eq!(told.len(), usize::from(seconds == 60));
+    }
+}
+
+#[test]
+fn the_policy_reaches_every_agent_and_a_late_one_too() {
+    let mut registry = Registry::default();
+    registry.join(hello("d", Role::Decode, "g"), at(0));
+    let policy = Policy {
+        max_draft_tokens: 7,
+        ..Policy::default()
+    };
+    registry.set_policy(&key(), policy.clone());
+    registry.untold(&key(), at(0));
+    let late = registry.join(hello("p", Role::Prefill, "g"), at(1));
+    let told = registry.untold(&key(), at(1));
+    let expected = FromOperator {
+        kind: Some(Kind::Policy(policy)),
+    };
+    assert_eq!(told, [(late, expected)]);
+}
+
+#[test]
+fn only_changes_that_matter_ask_for_a_reconcile() {
+    let mut registry = Registry::default();
+    let stream = registry.join(hello("d", Role::Decode, "g"), at(0));
+    assert_eq!(registry.report(stream, ready(), at(1)), Some(key()));
+    let busier = Report {
+        in_flight: 9,
+        drafted_tokens: 100,
+        ..ready()
+    };
+    assert_eq!(registry.report(stream, busier, at(2)), None);
+    let refused = Report {
+        attach_error: "another layout".into(),
+        ..Report::default()
+    };
+    assert_eq!(registry.report(stream, refused, at(3)), Some(key()));
+}
+
+#[test]
+fn counters_add_up_until_they_are_taken() {
+    let mut registry = Registry::default();
+    let stream = registry.join(hello("d", Role::Decode, "g"), at(0));
+    for _ in 0..3 {
+        let report = Report {
+            drafted_tokens: 10,
+            accepted_tokens: 8,
+            anchor_eighths: 32,
+            token_time_ns: 9_000_000,
+            ..ready()
+        };
+        registry.report(stream, report, at(1));
+    }
+    let window = registry.take_window(&key());
+    assert_eq!(window.drafts[&32].drafted, 30);
+    assert_eq!(window.drafts[&32].accepted, 24);
+    assert_eq!(window.token_time(), Some(Duration::from_millis(9)));
+    assert_eq!(registry.take_window(&key()), Window::default());
+}
+
+#[test]
+fn a_link_has_the_class_of_its_two_ends() {
+    assert_eq!(link_class("rack-1", "rack-1"), "same");
+    assert_eq!(link_class("rack-1", "rack-2"), "cross");
+    assert_eq!(link_class("", "rack-2"), "");
+}

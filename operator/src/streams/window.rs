@@ -1,0 +1,78 @@
+//! Sums of what a deployment's agents reported since somebody last looked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lynx_proto::operator::v1::Report;
+use lynx_units::Bytes;
+
+/// Sums over the reports of all agents of a deployment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Window {
+    /// Drafted and accepted tokens by the anchor's width in eighths of a bit.
+    pub drafts: BTreeMap<u32, Drafts>,
+    /// Tokens that were verified.
+    pub verified_tokens: u64,
+    token_times: Mean,
+    transfer_bytes: Mean,
+    anchor_times: Mean,
+}
+
+/// Tokens drafted, and those of them that were right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drafts {
+    /// All.
+    pub drafted: u64,
+    /// The right ones.
+    pub accepted: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mean {
+    sum: u64,
+    count: u64,
+}
+
+impl Window {
+    /// One report more.
+    pub(crate) fn add(&mut self, report: &Report) {
+        if report.drafted_tokens > 0 {
+            let drafts = self.drafts.entry(report.anchor_eighths).or_default();
+            drafts.drafted += report.drafted_tokens;
+            drafts.accepted += report.accepted_tokens.min(report.drafted_tokens);
+        }
+        self.verified_tokens += report.verified_tokens;
+        self.token_times.add(report.token_time_ns);
+        self.transfer_bytes.add(report.transfer_kv_bytes);
+        self.anchor_times.add(report.time_to_anchor_ns);
+    }
+
+    /// The mean of the engines' times for a token.
+    pub fn token_time(&self) -> Option<Duration> {
+        self.token_times.get().map(Duration::from_nanos)
+    }
+
+    /// The mean size of a transfer's KV as BF16.
+    pub fn transfer_bytes(&self) -> Option<Bytes> {
+        self.transfer_bytes.get().map(Bytes::new)
+    }
+
+    /// The mean time from a request to its anchor.
+    pub fn time_to_anchor(&self) -> Option<Duration> {
+        self.anchor_times.get().map(Duration::from_nanos)
+    }
+}
+
+impl Mean {
+    /// Zero stands for "not known" in a report.
+    fn add(&mut self, value: u64) {
+        if value > 0 {
+            self.sum = self.sum.saturating_add(value);
+            self.count += 1;
+        }
+    }
+
+    fn get(self) -> Option<u64> {
+        self.sum.checked_div(self.count)
+    }
+}

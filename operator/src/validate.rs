@@ -1,0 +1,132 @@
+//! What the CRD's rules can't see: names and ports that collide with the operator's own, quantities that aren't.
+//!
+//! Pure. A refused spec is no error of the operator: it gets a condition, and waits for its user.
+
+use lynx_crds::LynxDeployment;
+use lynx_crds::spec::{Pool, Template};
+
+use crate::scaling::autoscale::bytes;
+
+/// The volumes of every pod, and the folders that they are mounted at.
+const VOLUMES: [&str; 5] = ["lynx", "tmp", "agent-config", "anchor-profile", "model"];
+const FOLDERS: [&str; 3] = ["/run/lynx", "/tmp", "/models"];
+/// The agent's ports: one pod has one set of ports.
+const PORTS: [u16; 3] = [8080, 7400, 7401];
+
+/// Everything that is wrong with a spec, in sentences for its user.
+pub fn objections(object: &LynxDeployment) -> Vec<String> {
+    let spec = &object.spec;
+    let mut objections = Vec::new();
+    for (path, pool) in [
+        ("spec.prefill", &spec.prefill.pool),
+        ("spec.decode", &spec.decode.pool),
+    ] {
+        objections.extend(of_pool(path, pool));
+    }
+    for port in &spec.engine.ports {
+        if PORTS.contains(&port.container_port) {
+            objections.push(format!(
+                "spec.engine.ports: port {} is the agent's; engine and agent share the pod's ports",
+                port.container_port
+            ));
+        }
+    }
+    if let Some(autoscaling) = &spec.decode.autoscaling
+        && let Some(quantity) = &autoscaling.target.pending_kv_bytes
+        && bytes(&quantity.0).is_none()
+    {
+        objections.push(format!(
+            "spec.decode.autoscaling.target.pendingKvBytes: `{}` is no number of bytes such as 512Mi",
+            quantity.0
+        ));
+    }
+    objections
+}
+
+fn of_pool(path: &str, pool: &Pool) -> Vec<String> {
+    let mut objections = Vec::new();
+    if let Some(template) = &pool.template {
+        objections.extend(of_template(path, template));
+    }
+    if let (Some(gpus), Some(rdma)) = (&pool.gpus, &pool.rdma)
+        && gpus.resource_claim_template.is_some()
+        && gpus.resource_claim_template == rdma.resource_claim_template
+        && (gpus.request.is_none() || rdma.request.is_none())
+    {
+        objections.push(format!(
+            "{path}: gpus and rdma name the same claim template, so both need `request` to say which of its devices they are"
+        ));
+    }
+    objections
+}
+
+fn of_template(path: &str, template: &Template) -> Vec<String> {
+    let mut objections = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for volume in &template.volumes {
+        let name = volume.name.as_str();
+        if VOLUMES.contains(&name) {
+            objections.push(format!(
+                "{path}.template.volumes: `{name}` is the name of one of the operator's volumes; choose another"
+            ));
+        } else if names.contains(&name) {
+            objections.push(format!("{path}.template.volumes: two are called `{name}`"));
+        }
+        names.push(name);
+    }
+    for mount in &template.volume_mounts {
+        if !names.contains(&mount.name.as_str()) {
+            objections.push(format!(
+                "{path}.template.volumeMounts: there is no volume `{}` in {path}.template.volumes",
+                mount.name
+            ));
+        }
+        if FOLDERS.contains(&mount.mount_path.trim_end_matches('/')) {
+            objections.push(format!(
+                "{path}.template.volumeMounts: {} is where the operator mounts a volume of its own",
+                mount.mount_path
+            ));
+        }
+    }
+    objections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn objections_to(decode: Value, ports: Value) -> Vec<String> {
+        let object = serde_json::from_value(json!({
+            "apiVersion": "lynx.dev/v1alpha1", "kind": "LynxDeployment",
+            "metadata": {"name": "smol"},
+            "spec": {
+                "model": {"name": "smol", "source": {"hostPath": {"path": "/m"}}},
+                "engine": {"type": "Custom", "image": "x", "ports": ports},
+                "decode": decode,
+            },
+        }));
+        objections(&object.unwrap())
+    }
+
+    #[test]
+    fn a_plain_spec_is_fine() {
+        assert!(objections_to(json!({}), json!([])).is_empty());
+    }
+
+    #[test]
+    fn every_collision_is_named_at_once() {
+        let decode = json!({
+            "template": {
+                "volumes": [{"name": "tmp"}, {"name": "a"}, {"name": "a"}],
+                "volumeMounts": [{"name": "b", "mountPath": "/run/lynx/"}],
+            },
+            "gpus": {"resourceClaimTemplate": "both", "request": "gpu"},
+            "rdma": {"resourceClaimTemplate": "both"},
+            "autoscaling": {"maxReplicas": 3, "target": {"pendingKvBytes": "many"}},
+        });
+        let ports = json!([{"name": "x", "containerPort": 8080}]);
+        let found = objections_to(decode, ports);
+        assert_eq!(found.len(), 7, "{found:#?}");
+    }
+}
