@@ -1,0 +1,110 @@
+//! The command line of the agent, for its own program and for `lynx agent`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::config::{Config, default_file};
+use crate::run::{chain, run};
+
+/// The configuration is wrong: sysexits' EX_USAGE, so that it is told from a failure at work.
+const BAD_CONFIGURATION: u8 = 64;
+
+/// What the agent is started with.
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// The configuration, a YAML file; without one everything is as `config` prints it.
+    #[arg(long, value_name = "PATH", global = true)]
+    pub config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<AgentCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum AgentCommand {
+    /// Print every field of the configuration with its default, its variable and its meaning.
+    Config {
+        /// Check the file and the variables instead, and print nothing where they are right.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+/// Runs the agent, or prints what was asked for.
+#[expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program's output, and its errors before there is a log"
+)]
+pub fn main(args: &AgentArgs) -> ExitCode {
+    let config = match (&args.command, Config::load(args.config.as_deref())) {
+        (Some(AgentCommand::Config { check: false }), _) => {
+            print!("{}", default_file());
+            return ExitCode::SUCCESS;
+        }
+        (Some(AgentCommand::Config { check: true }), Ok(_)) => return ExitCode::SUCCESS,
+        (None, Ok(config)) => config,
+        (_, Err(mistakes)) => {
+            eprintln!("lynx-agent: {mistakes}");
+            return ExitCode::from(BAD_CONFIGURATION);
+        }
+    };
+    let telemetry = match lynx_telemetry::init(&config.telemetry_settings()) {
+        Ok(telemetry) => telemetry,
+        Err(error) => {
+            eprintln!("lynx-agent: {}", chain(&error));
+            return ExitCode::from(BAD_CONFIGURATION);
+        }
+    };
+    let ended = work(config);
+    if let Err(error) = &ended {
+        tracing::error!("{error:#}");
+    }
+    drop(telemetry);
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn work(config: Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        let mut impatient = Signals::new()?;
+        tokio::select! {
+            ended = run(config, signals.next()) => ended.map_err(anyhow::Error::from),
+            () = async { impatient.next().await; impatient.next().await; } => {
+                anyhow::bail!("ended before the drain did: a second signal came")
+            }
+        }
+    });
+    runtime.shutdown_background();
+    ended
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

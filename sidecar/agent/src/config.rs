@@ -1,0 +1,231 @@
+//! The agent's configuration: one YAML file, environment variables over it, parsed whole before anything begins.
+//!
+//! Every field is in one table (its path, default, what is allowed, what it means), from which the names of the
+//! variables, the default file and the messages follow. All mistakes are told at once, each with its path. It refuses
+//! unknown fields: a misspelt one would silently be its default.
+
+mod build;
+mod fields;
+mod mistakes;
+mod print;
+mod read;
+pub(crate) mod values;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lynx_policy::{Bounds, Fidelity, Objective};
+use lynx_telemetry::LogFormat;
+use lynx_units::{Bytes, Width};
+
+pub use mistakes::{Mistake, Mistakes};
+pub use print::default_file;
+
+/// What an agent is to do, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Which end of the transfers this is.
+    pub role: Role,
+    /// Which pod this is.
+    pub pod: Pod,
+    /// Which deployment this belongs to.
+    pub deployment: Deployment,
+    /// What the agent listens on.
+    pub listen: Listen,
+    /// The engine beside this agent.
+    pub engine: Engine,
+    /// Prefill agents' peer control, as `host:port`, that are there whatever the operator says. Decode only.
+    pub peers: Vec<String>,
+    /// Where the operator's control service is, as `http://host:port`; `None` works without one.
+    pub operator: Option<String>,
+    /// How KV travels.
+    pub transfer: Transfer,
+    /// What clients may do.
+    pub http: Http,
+    /// How long a drain waits where its caller does not say.
+    pub drain_deadline: Duration,
+    /// Logs and traces.
+    pub telemetry: Telemetry,
+}
+
+/// Which end of the transfers an agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Computes prompts and sends their KV.
+    Prefill,
+    /// Takes requests and answers them.
+    Decode,
+}
+
+impl Role {
+    /// `prefill` or `decode`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+/// Which pod an agent is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name, unique among the agents of a deployment.
+    pub name: String,
+    /// Its namespace; empty outside of a cluster.
+    pub namespace: String,
+    /// The address at which peers reach it; `None` where nobody needs it.
+    pub ip: Option<IpAddr>,
+}
+
+/// Which deployment an agent belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deployment {
+    /// Its name; empty without one.
+    pub name: String,
+    /// Agents of different generations never pair.
+    pub generation: String,
+    /// The node's value of the deployment's topology label; empty where there is none.
+    pub topology: String,
+}
+
+/// What an agent listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Health, metrics, and on a decode agent the OpenAI endpoint.
+    pub http: SocketAddr,
+    /// Peer control. Prefill only.
+    pub peer: SocketAddr,
+    /// The transfer protocol. Prefill only.
+    pub data: SocketAddr,
+    /// Where peers are told that the transfer protocol is, as `host:port`, where it isn't where it is listened on: behind a
+    /// port mapping or a relay.
+    pub announced_data: Option<String>,
+}
+
+/// The engine beside an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Engine {
+    /// The socket that the agent listens on for it.
+    pub socket: PathBuf,
+    /// The directory that both mount, and that holds its KV pool.
+    pub shared_directory: PathBuf,
+    /// How many requests may be with it at a time, waiting ones included; more are refused.
+    pub queue: usize,
+}
+
+/// How KV travels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Transfer {
+    /// What "full" means.
+    pub fidelity: Fidelity,
+    /// What the anchor's width is chosen for.
+    pub objective: Objective,
+    /// How wide the anchor is.
+    pub anchor: Anchor,
+    /// The profile's file; `None` takes the built-in one of the model, or uniform widths.
+    pub profile: Option<PathBuf>,
+    /// How many tokens are drafted before they are verified, at most.
+    pub max_draft_tokens: u32,
+    /// Whether clients may ask for provisional tokens.
+    pub allow_provisional: bool,
+    /// When a transfer that isn't complete has failed.
+    pub deadline: Duration,
+    /// Memory for what has arrived and is not merged, in all.
+    pub receive_buffer: Bytes,
+}
+
+/// How wide the anchor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// What the link and the objective ask for, within these bounds.
+    Adaptive(Bounds),
+    /// Always this.
+    Fixed(Width),
+}
+
+/// What clients may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http {
+    /// The largest body of a request.
+    pub max_body: Bytes,
+    /// Whether the endpoints that change the engine's prefix cache are there.
+    pub admin: bool,
+}
+
+/// Logs and traces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Telemetry {
+    /// The collector's gRPC endpoint; `None` exports nothing.
+    pub otlp_endpoint: Option<String>,
+    /// The share of traces that are kept where no caller has decided.
+    pub sampling: f64,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// What is logged, in the notation of `RUST_LOG`.
+    pub log: String,
+}
+
+impl Config {
+    /// Reads the file, where there is one, and the environment.
+    ///
+    /// # Errors
+    /// All mistakes of both, each with its path.
+    pub fn load(path: Option<&Path>) -> Result<Self, Mistakes> {
+        let text = match path {
+            None => String::new(),
+            Some(path) => {
+                std::fs::read_to_string(path).map_err(|error| Mistakes::unreadable(path, &error))?
+            }
+        };
+        Self::parse(&text, &environment)
+    }
+
+    /// The same from a text and from whatever knows the variables.
+    ///
+    /// # Errors
+    /// All mistakes of both, each with its path.
+    pub fn parse(
+        yaml: &str,
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Mistakes> {
+        build::build(read::read(yaml, environment))
+    }
+
+    /// What this process tells of itself.
+    pub fn telemetry_settings(&self) -> lynx_telemetry::Settings {
+        use lynx_telemetry::{KeyValue, attributes};
+        let mut attributes = vec![KeyValue::new(attributes::ROLE, self.role.name())];
+        for (key, value) in [
+            ("k8s.namespace.name", &self.pod.namespace),
+            ("k8s.pod.name", &self.pod.name),
+            (attributes::DEPLOYMENT, &self.deployment.name),
+            (attributes::GENERATION, &self.deployment.generation),
+        ] {
+            if !value.is_empty() {
+                attributes.push(KeyValue::new(key, value.clone()));
+            }
+        }
+        lynx_telemetry::Settings {
+            instance: Some(self.pod.name.clone()),
+            attributes,
+            otlp_endpoint: self.telemetry.otlp_endpoint.clone(),
+            sampling: self.telemetry.sampling,
+            log_format: self.telemetry.log_format,
+            log_filter: self.telemetry.log.clone(),
+            ..lynx_telemetry::Settings::new("lynx-agent")
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the agent's one reader of the environment"
+)]
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! Every field of the configuration.
+
+/// A field: where it is, what it is unless said otherwise, what may be said, and what it means.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) path: &'static str,
+    pub(super) default: &'static str,
+    pub(super) allowed: &'static str,
+    pub(super) about: &'static str,
+}
+
+/// The paths, each once, so that a field that is read and one that is declared can't differ.
+pub(super) mod path {
+    pub(in super::super) const ROLE: &str = "role";
+    pub(in super::super) const POD_NAME: &str = "pod.name";
+    pub(in super::super) const POD_NAMESPACE: &str = "pod.namespace";
+    pub(in super::super) const POD_IP: &str = "pod.ip";
+    pub(in super::super) const DEPLOYMENT_NAME: &str = "deployment.name";
+    pub(in super::super) const DEPLOYMENT_GENERATION: &str = "deployment.generation";
+    pub(in super::super) const DEPLOYMENT_TOPOLOGY: &str = "deployment.topology";
+    pub(in super::super) const LISTEN_HTTP: &str = "listen.http";
+    pub(in super::super) const LISTEN_PEER: &str = "listen.peer";
+    pub(in super::super) const LISTEN_DATA: &str = "listen.data";
+    pub(in super::super) const LISTEN_ANNOUNCED_DATA: &str = "listen.announcedData";
+    pub(in super::super) const ENGINE_SOCKET: &str = "engine.socket";
+    pub(in super::super) const ENGINE_SHARED_DIRECTORY: &str = "engine.sharedDirectory";
+    pub(in super::super) const ENGINE_QUEUE: &str = "engine.queue";
+    pub(in super::super) const PEERS: &str = "peers";
+    pub(in super::super) const OPERATOR_ADDRESS: &str = "operator.address";
+    pub(in super::super) const FIDELITY: &str = "transfer.fidelity";
+    pub(in super::super) const OBJECTIVE: &str = "transfer.objective";
+    pub(in super::super) const ANCHOR_MODE: &str = "transfer.anchor.mode";
+    pub(in super::super) const ANCHOR_BITS: &str = "transfer.anchor.bits";
+    pub(in super::super) const ANCHOR_MIN_BITS: &str = "transfer.anchor.minBits";
+    pub(in super::super) const ANCHOR_MAX_BITS: &str = "transfer.anchor.maxBits";
+    pub(in super::super) const PROFILE: &str = "transfer.profile";
+    pub(in super::super) const MAX_DRAFT_TOKENS: &str = "transfer.maxDraftTokens";
+    pub(in super::super) const ALLOW_PROVISIONAL: &str = "transfer.allowProvisional";
+    pub(in super::super) const DEADLINE: &str = "transfer.deadline";
+    pub(in super::super) const RECEIVE_BUFFER: &str = "transfer.receiveBuffer";
+    pub(in super::super) const MAX_BODY: &str = "http.maxBody";
+    pub(in super::super) const ADMIN: &str = "http.admin";
+    pub(in super::super) const DRAIN_DEADLINE: &str = "drain.deadline";
+    pub(in super::super) const OTLP_ENDPOINT: &str = "telemetry.otlpEndpoint";
+    pub(in super::super) const SAMPLING: &str = "telemetry.sampling";
+    pub(in super::super) const LOG_FORMAT: &str = "telemetry.logFormat";
+    pub(in super::super) const LOG: &str = "telemetry.log";
+}
+
+const ADDRESS: &str = "an address and port, such as 0.0.0.0:8080 or [::]:8080";
+const BITS: &str = "bits between 1 and 8 in steps of 0.125, such as 4 or 3.5";
+const TEXT: &str = "a text without spaces";
+const TIME: &str = "a number and ms, s, m or h, such as 30s";
+const SIZE: &str = "bytes, or a number and Ki, Mi or Gi, such as 64Mi";
+
+/// In the order in which people read them: paths of one section are neighbours.
+pub(super) const FIELDS: &[Field] = &[
+    Field {
+        path: path::ROLE,
+        default: "decode",
+        allowed: "prefill or decode",
+        about: "Which end of the transfers this agent is.",
+    },
+    Field {
+        path: path::POD_NAME,
+        default: "local",
+        allowed: TEXT,
+        about: "The pod's name, by the downward API. Unique among the agents of a deployment.",
+    },
+    Field {
+        path: path::POD_NAMESPACE,
+        default: "",
+        allowed: TEXT,
+        about: "The pod's namespace, by the downward API.",
+    },
+    Field {
+        path: path::POD_IP,
+        default: "",
+        allowed: "an IP address",
+        about: "The pod's address, by the downward API: where decode agents reach a prefill agent.",
+    },
+    Field {
+        path: path::DEPLOYMENT_NAME,
+        default: "",
+        allowed: TEXT,
+        about: "The LynxDeployment that this agent belongs to.",
+    },
+    Field {
+        path: path::DEPLOYMENT_GENERATION,
+        default: "",
+        allowed: TEXT,
+        about: "Agents of different generations never pair.",
+    },
+    Field {
+        path: path::DEPLOYMENT_TOPOLOGY,
+        default: "",
+        allowed: TEXT,
+        about: "The node's value of the deployment's topology label.",
+    },
+    Field {
+        path: path::LISTEN_HTTP,
+        default: "0.0.0.0:8080",
+        allowed: ADDRESS,
+        about: "Health, metrics, and on a decode agent the OpenAI endpoint.",
+    },
+    Field {
+        path: path::LISTEN_PEER,
+        default: "0.0.0.0:7400",
+        allowed: ADDRESS,
+        about: "Peer control of a prefill agent (gRPC).",
+    },
+    Field {
+        path: path::LISTEN_DATA,
+        default: "0.0.0.0:7401",
+        allowed: ADDRESS,
+        about: "The transfer protocol of a prefill agent.",
+    },
+    Field {
+        path: path::LISTEN_ANNOUNCED_DATA,
+        default: "",
+        allowed: "host:port",
+        about: "Where peers are to dial for listen.data, where that is behind a port mapping.",
+    },
+    Field {
+        path: path::ENGINE_SOCKET,
+        default: "/run/lynx/engine.sock",
+        allowed: "a path of at most 100 bytes",
+        about: "The Unix socket that the engine dials.",
+    },
+    Field {
+        path: path::ENGINE_SHARED_DIRECTORY,
+        default: "/run/lynx",
+        allowed: "a path",
+        about: "The directory, best in memory, that the engine puts its KV pool into.",
+    },
+    Field {
+        path: path::ENGINE_QUEUE,
+        default: "64",
+        allowed: "a number from 1 to 100000",
+        about: "How many requests may be with the engine, waiting ones included. More get 429.",
+    },
+    Field {
+        path: path::PEERS,
+        default: "",
+        allowed: "a list of host:port",
+        about: "Prefill agents' peer control, besides those that the operator tells. Decode only.",
+    },
+    Field {
+        path: path::OPERATOR_ADDRESS,
+        default: "",
+        allowed: "a URL such as http://lynx-operator-agents.lynx-system:9090",
+        about: "The operator's control service. Without it the agent works by this file alone.",
+    },
+    Field {
+        path: path::FIDELITY,
+        default: "exact",
+        allowed: "exact or int8",
+        about: "What the KV is when all has arrived: bit-identical BF16, or 8-bit values.",
+    },
+    Field {
+        path: path::OBJECTIVE,
+        default: "first-tokens",
+        allowed: "first-tokens or verified",
+        about: "What an adaptive anchor's width is chosen for.",
+    },
+    Field {
+        path: path::ANCHOR_MODE,
+        default: "adaptive",
+        allowed: "adaptive or fixed",
+        about: "Whether the anchor's mean width follows the link.",
+    },
+    Field {
+        path: path::ANCHOR_BITS,
+        default: "4",
+        allowed: BITS,
+        about: "The width of a fixed anchor.",
+    },
+    Field {
+        path: path::ANCHOR_MIN_BITS,
+        default: "3",
+        allowed: BITS,
+        about: "The narrowest adaptive anchor.",
+    },
+    Field {
+        path: path::ANCHOR_MAX_BITS,
+        default: "5",
+        allowed: BITS,
+        about: "The widest adaptive anchor.",
+    },
+    Field {
+        path: path::PROFILE,
+        default: "",
+        allowed: "a path",
+        about: "An anchor profile (lynx calibrate). Without one: the built-in one of the model, or uniform widths.",
+    },
+    Field {
+        path: path::MAX_DRAFT_TOKENS,
+        default: "64",
+        allowed: "a number from 0 to 64",
+        about: "How many tokens are drafted before they are verified, at most. 0 never drafts.",
+    },
+    Field {
+        path: path::ALLOW_PROVISIONAL,
+        default: "true",
+        allowed: "true or false",
+        about: "Whether clients may ask for tokens that are not verified yet.",
+    },
+    Field {
+        path: path::DEADLINE,
+        default: "60s",
+        allowed: TIME,
+        about: "When a transfer that is not complete has failed; the engine then computes the prompt itself.",
+    },
+    Field {
+        path: path::RECEIVE_BUFFER,
+        default: "256Mi",
+        allowed: SIZE,
+        about: "Memory for what has arrived and is not merged, in all.",
+    },
+    Field {
+        path: path::MAX_BODY,
+        default: "4Mi",
+        allowed: SIZE,
+        about: "The largest request.",
+    },
+    Field {
+        path: path::ADMIN,
+        default: "false",
+        allowed: "true or false",
+        about: "Whether /lynx/v1/prefix-cache/* is there. For measurements; not for a shared service.",
+    },
+    Field {
+        path: path::DRAIN_DEADLINE,
+        default: "60s",
+        allowed: TIME,
+        about: "How long a drain waits for what is in flight, where its caller does not say.",
+    },
+    Field {
+        path: path::OTLP_ENDPOINT,
+        default: "",
+        allowed: "a URL such as http://collector:4317",
+        about: "Where traces go (OTLP over gRPC). The standard OTEL_* variables win over it.",
+    },
+    Field {
+        path: path::SAMPLING,
+        default: "1",
+        allowed: "a number from 0 to 1",
+        about: "The share of traces that are kept where no caller has decided.",
+    },
+    Field {
+        path: path::LOG_FORMAT,
+        default: "text",
+        allowed: "text or json",
+        about: "How log lines look.",
+    },
+    Field {
+        path: path::LOG,
+        default: "info",
+        allowed: "a filter such as info or lynx_agent=debug",
+        about: "What is logged. RUST_LOG wins over it.",
+    },
+];
+
+/// The field at this path.
+pub(super) fn find(path: &str) -> Option<&'static Field> {
+    FIELDS.iter().find(|field| field.path == path)
+}
+
+/// The variable that overrides the field at this path: `engine.sharedDirectory` is `LYNX_ENGINE_SHARED_DIRECTORY`.
+pub(super) fn variable(path: &str) -> String {
+    let mut name = "LYNX_".to_owned();
+    for c in path.chars() {
+        match c {
+            '.' => name.push('_'),
+            c if c.is_ascii_uppercase() => {
+                name.push('_');
+                name.push(c);
+            }
+            c => name.push(c.to_ascii_uppercase()),
+        }
+    }
+    name
+}

@@ -1,0 +1,163 @@
+use super::*;
+
+fn none(_: &str) -> Option<String> {
+    None
+}
+
+fn mistakes(yaml: &str) -> Vec<(String, String)> {
+    let found = Config::parse(yaml, &none).unwrap_err();
+    found
+        .iter()
+        .map(|mistake| (mistake.at.clone(), mistake.what.clone()))
+        .collect()
+}
+
+#[test]
+fn nothing_said_is_every_default_and_so_is_the_printed_file() {
+    let empty = Config::parse("", &none).unwrap();
+    assert_eq!(empty.role, Role::Decode);
+    assert_eq!(empty.transfer.deadline, Duration::from_secs(60));
+    assert_eq!(empty.transfer.receive_buffer, Bytes::from_mib(256));
+    let printed = default_file();
+    assert_eq!(Config::parse(&printed, &none).unwrap(), empty, "{printed}");
+    insta::assert_snapshot!(printed);
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let yaml = "
+        role: decode
+        pod: {name: decode-0, namespace: default, ip: 10.0.0.7}
+        deployment: {name: smol, generation: abc, topology: rack-1}
+        listen: {http: '[::]:80'}
+        engine: {socket: /a/b.sock, sharedDirectory: /dev/shm, queue: 8}
+        peers: ['prefill-0.smol:7400', '[fd00::1]:7400']
+        operator: {address: 'http://operator:9090/'}
+        transfer:
+          fidelity: int8
+          objective: verified
+          anchor: {mode: fixed, bits: 3.5}
+          profile: /etc/profile.json
+          maxDraftTokens: 16
+          allowProvisional: false
+          deadline: 250ms
+          receiveBuffer: 1Gi
+        http: {maxBody: 64Ki, admin: true}
+        drain: {deadline: 5m}
+        telemetry: {otlpEndpoint: 'http://collector:4317', sampling: 0.25, logFormat: json, log: debug}";
+    let config = Config::parse(yaml, &none).unwrap();
+    assert_eq!(config.peers, ["prefill-0.smol:7400", "[fd00::1]:7400"]);
+    assert_eq!(config.operator.as_deref(), Some("http://operator:9090"));
+    assert_eq!(
+        config.transfer.anchor,
+        Anchor::Fixed(Width::from_eighths(28).unwrap())
+    );
+    assert_eq!(config.transfer.deadline, Duration::from_millis(250));
+    assert_eq!(config.transfer.receive_buffer, Bytes::new(1 << 30));
+    assert_eq!(config.drain_deadline, Duration::from_secs(300));
+    assert!(config.http.admin && !config.transfer.allow_provisional);
+    assert_eq!(
+        config.telemetry_settings().instance.as_deref(),
+        Some("decode-0")
+    );
+}
+
+#[test]
+fn a_variable_wins_over_the_file() {
+    let environment = |name: &str| match name {
+        "LYNX_TRANSFER_ANCHOR_MIN_BITS" => Some("2".to_owned()),
+        "LYNX_ENGINE_SHARED_DIRECTORY" => Some("/memory".to_owned()),
+        "LYNX_PEERS" => Some("a:1, b:2".to_owned()),
+        "LYNX_POD_IP" => Some(String::new()),
+        _ => None,
+    };
+    let yaml = "{transfer: {anchor: {minBits: 4}}, peers: ['c:3'], pod: {ip: 10.1.2.3}}";
+    let config = Config::parse(yaml, &environment).unwrap();
+    let bounds = Bounds::new(Width::from_bits(2).unwrap(), Width::from_bits(5).unwrap());
+    assert_eq!(config.transfer.anchor, Anchor::Adaptive(bounds.unwrap()));
+    assert_eq!(config.engine.shared_directory, Path::new("/memory"));
+    assert_eq!(config.peers, ["a:1", "b:2"]);
+    assert!(config.pod.ip.is_some(), "an empty variable says nothing");
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let environment = |name: &str| (name == "LYNX_ROLE").then(|| "both".to_owned());
+    let yaml = "
+        rol: decode
+        peers: [nowhere, 'a:1']
+        listen: {http: 8080}
+        engine: {queue: 0, socket: []}
+        transfer: {deadline: 30, anchor: {minBits: 6, maxBits: 4, with: 3}, receiveBuffer: 64MB}
+        telemetry: hello
+        operator: {address: 'ftp://there'}";
+    let found = Config::parse(yaml, &environment).unwrap_err();
+    insta::assert_snapshot!(found);
+}
+
+#[test]
+fn fields_that_do_not_fit_together_are_told() {
+    let found = mistakes("{role: prefill, peers: ['a:1'], operator: {address: 'http://o:1'}}");
+    let at: Vec<&str> = found.iter().map(|(at, _)| at.as_str()).collect();
+    assert_eq!(at, ["peers", "deployment.name", "pod.ip"]);
+    let found = mistakes("{role: prefill, listen: {http: '0.0.0.0:7400'}}");
+    assert_eq!(found[0].0, "listen.peer");
+    assert!(found[0].1.contains("listen.http"), "{found:?}");
+    // A decode agent doesn't listen there.
+    Config::parse("{listen: {http: '0.0.0.0:7400'}}", &none).unwrap();
+}
+
+#[test]
+fn values_out_of_range_are_refused() {
+    for yaml in [
+        "{transfer: {deadline: 0s}}",
+        "{transfer: {deadline: 100000h}}",
+        "{transfer: {deadline: 99999999999999999999s}}",
+        "{transfer: {receiveBuffer: 0}}",
+        "{transfer: {receiveBuffer: 99999999999999Gi}}",
+        "{transfer: {anchor: {bits: 0.5}}}",
+        "{transfer: {anchor: {bits: 8.125}}}",
+        "{transfer: {maxDraftTokens: 65}}",
+        "{transfer: {maxDraftTokens: -1}}",
+        "{telemetry: {sampling: 1.5}}",
+        "{telemetry: {sampling: NaN}}",
+        "{telemetry: {otlpEndpoint: 'http://a/b'}}",
+        "{telemetry: {log: ''}}",
+        "{http: {admin: yes please}}",
+        "{pod: {name: ''}}",
+        "{pod: {name: 'a b'}}",
+        "{pod: {ip: localhost}}",
+        "{engine: {sharedDirectory: ''}}",
+        "{peers: [':1']}",
+        "{peers: ['a:0']}",
+        "{peers: ['user@a:1']}",
+        "{peers: 'a:1'}",
+        "[]",
+        "{role: decode, role: prefill}",
+        "{",
+    ] {
+        assert_eq!(mistakes(yaml).len(), 1, "{yaml}");
+    }
+    let long = format!("{{engine: {{socket: /{}}}}}", "a".repeat(100));
+    assert_eq!(mistakes(&long).len(), 1);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let found = Config::load(Some(Path::new("/nowhere/lynx.yaml"))).unwrap_err();
+    assert!(found.to_string().contains("/nowhere/lynx.yaml"), "{found}");
+}
+
+#[test]
+fn any_text_is_a_configuration_or_says_what_is_wrong() {
+    bolero::check!().with_type::<String>().for_each(|text| {
+        if let Err(found) = Config::parse(text, &none) {
+            assert!(found.iter().all(|mistake| !mistake.what.is_empty()));
+        }
+        // Any text as a field's value, too.
+        for name in ["LYNX_PEERS", "LYNX_TRANSFER_DEADLINE", "LYNX_ENGINE_SOCKET"] {
+            let only = |asked: &str| (asked == name).then(|| text.clone());
+            drop(Config::parse("", &only));
+        }
+    });
+}

@@ -1,0 +1,66 @@
+//! Texts made into values.
+
+use std::time::Duration;
+
+use lynx_units::{Bytes, Width};
+
+/// `30s`, `250ms`, `2m`, `1h`: above zero, and at most a week, so that a sum of times stays a time.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+    let (number, unit) = number_and_unit(text)?;
+    let millis = number.checked_mul(match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    })?;
+    let duration = Duration::from_millis(millis);
+    (!duration.is_zero() && duration <= WEEK).then_some(duration)
+}
+
+/// `1048576`, `64Ki`, `64Mi`, `1Gi`: above zero.
+pub(super) fn bytes(text: &str) -> Option<Bytes> {
+    let (number, unit) = number_and_unit(text)?;
+    let bytes = number.checked_mul(match unit {
+        "" => 1,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return None,
+    })?;
+    (bytes > 0).then(|| Bytes::new(bytes))
+}
+
+/// A width that an anchor can have.
+pub(super) fn anchor_width(text: &str) -> Option<Width> {
+    let width: Width = text.parse().ok()?;
+    (width.eighths() >= 8).then_some(width)
+}
+
+/// A URL of a gRPC service. A path would be ignored, so it is refused.
+pub(super) fn url(text: &str) -> Option<String> {
+    let uri: http::Uri = text.parse().ok()?;
+    let fits = matches!(uri.scheme_str(), Some("http" | "https"))
+        && uri.authority().is_some()
+        && matches!(uri.path(), "" | "/")
+        && uri.query().is_none();
+    fits.then(|| text.trim_end_matches('/').to_owned())
+}
+
+/// `host:port`, an IPv6 host in brackets.
+pub(super) fn host_and_port(text: &str) -> Option<String> {
+    let authority: http::uri::Authority = text.parse().ok()?;
+    let fits = authority.port_u16().is_some_and(|port| port > 0)
+        && !authority.host().is_empty()
+        && !text.contains('@');
+    fits.then(|| text.to_owned())
+}
+
+fn number_and_unit(text: &str) -> Option<(u64, &str)> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit.trim()))
+}

@@ -1,0 +1,171 @@
+//! What clients, Kubernetes and Prometheus call: one HTTP server for both roles.
+//!
+//! On a decode agent it is an OpenAI-compatible endpoint. It knows HTTP and JSON and nothing of engines: a request that can
+//! be read is handed in at [`Requests`], and what becomes of it is written as it comes.
+
+mod admin;
+mod answer;
+mod chat;
+mod completion;
+mod error;
+mod exchange;
+mod extension;
+mod fields;
+mod health;
+mod models;
+mod parse;
+mod serve;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{any, get, post};
+use lynx_proto::operator::v1::Policy;
+use lynx_units::Bytes;
+use tokio::sync::{Semaphore, watch};
+
+use self::error::ApiError;
+use crate::config::{Config, Role};
+use crate::control::Status;
+use crate::drain::Drain;
+use crate::metrics::Metrics;
+use crate::requests::{ModelInfo, Requests};
+use crate::session::Attachment;
+
+/// What the server knows of its configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which end of the transfers this is: a prefill agent takes no requests of clients.
+    pub role: Role,
+    /// The largest body of a request.
+    pub max_body: Bytes,
+    /// Whether the endpoints that change the engine's prefix cache are there.
+    pub admin: bool,
+    /// Whether clients may ask for provisional tokens, where the operator does not say.
+    pub allow_provisional: bool,
+    /// How long a drain waits where its caller does not say.
+    pub drain_deadline: Duration,
+    /// How many requests may be under way at a time; more get 429.
+    pub queue: usize,
+}
+
+impl Settings {
+    /// What of an agent's configuration the server uses.
+    pub const fn new(config: &Config) -> Self {
+        Self {
+            role: config.role,
+            max_body: config.http.max_body,
+            admin: config.http.admin,
+            allow_provisional: config.transfer.allow_provisional,
+            drain_deadline: config.drain_deadline,
+            queue: config.engine.queue,
+        }
+    }
+}
+
+/// What the server shares with the rest of the agent.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// Where requests are handed in.
+    pub requests: Requests,
+    /// Whether there is an engine.
+    pub attachment: watch::Receiver<Attachment>,
+    /// How the role is.
+    pub status: watch::Receiver<Status>,
+    /// The operator's policy; `None` before it has told one.
+    pub policy: watch::Receiver<Option<Policy>>,
+    /// Whether the agent is on its way out.
+    pub drain: Drain,
+    /// What is measured.
+    pub metrics: Arc<Metrics>,
+}
+
+/// What handlers share.
+#[derive(Clone, Debug)]
+struct App {
+    settings: Settings,
+    inputs: Inputs,
+    places: Arc<Semaphore>,
+}
+
+impl App {
+    /// The attached engine's model.
+    fn model(&self) -> Option<ModelInfo> {
+        let attachment = self.inputs.attachment.borrow();
+        attachment.engine.as_ref().map(|engine| ModelInfo {
+            name: engine.model.clone(),
+            context_tokens: engine.context_tokens,
+        })
+    }
+
+    /// Why there is no engine.
+    fn no_engine(&self) -> String {
+        let error = self.inputs.attachment.borrow().error.clone();
+        error
+            .or_else(|| self.inputs.status.borrow().attach_error.clone())
+            .map_or_else(
+                || "no engine is attached yet".to_owned(),
+                |error| format!("no engine is attached: the last one did not fit: {error}"),
+            )
+    }
+
+    /// Why no work is taken; `None` where it is.
+    fn unready(&self) -> Option<String> {
+        if self.inputs.drain.is_draining() {
+            Some("draining: new work goes to other replicas".to_owned())
+        } else if self.model().is_none() || !self.inputs.status.borrow().ready {
+            Some(self.no_engine())
+        } else {
+            None
+        }
+    }
+
+    fn allows_provisional(&self) -> bool {
+        self.inputs
+            .policy
+            .borrow()
+            .as_ref()
+            .map_or(self.settings.allow_provisional, |policy| {
+                policy.allow_provisional
+            })
+    }
+}
+
+/// Everything that is served.
+pub fn router(settings: Settings, inputs: Inputs) -> Router {
+    let limit = usize::try_from(settings.max_body.get()).unwrap_or(usize::MAX);
+    let mut router = Router::new()
+        .route("/livez", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/startupz", get(health::started))
+        .route("/metrics", get(health::metrics))
+        .route("/drain", any(health::drain));
+    if settings.role == Role::Decode {
+        router = router
+            .route("/v1/completions", post(completion::handle))
+            .route("/v1/chat/completions", post(chat::handle))
+            .route("/v1/models", get(models::list))
+            .route("/v1/models/{model}", get(models::one));
+    }
+    if settings.admin {
+        router = router
+            .route("/lynx/v1/prefix-cache/reset", post(admin::reset))
+            .route("/lynx/v1/prefix-cache/warm", post(admin::warm));
+    }
+    let places = Arc::new(Semaphore::new(settings.queue));
+    let app = App {
+        settings,
+        inputs,
+        places,
+    };
+    router
+        .fallback(async || ApiError::no_such_path())
+        .method_not_allowed_fallback(async || ApiError::method())
+        .layer(DefaultBodyLimit::max(limit))
+        .with_state(app)
+}

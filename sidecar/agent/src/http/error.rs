@@ -1,0 +1,167 @@
+//! Errors in OpenAI's shape.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::requests::Refusal;
+
+/// How many seconds a client that may try again should wait.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// A request that is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ApiError {
+    pub(super) status: StatusCode,
+    message: String,
+    kind: &'static str,
+    param: Option<String>,
+    code: Option<&'static str>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            kind,
+            param: None,
+            code: None,
+        }
+    }
+
+    /// The request is at fault, not one of its fields.
+    pub(super) fn request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// This field is at fault.
+    pub(super) fn param(param: &str, message: impl Into<String>) -> Self {
+        Self {
+            param: Some(param.to_owned()),
+            ..Self::request(message)
+        }
+    }
+
+    /// This field asks for what Lynx does not do.
+    pub(super) fn unsupported(param: &str, message: impl Into<String>) -> Self {
+        Self {
+            code: Some("unsupported_parameter"),
+            ..Self::param(param, message)
+        }
+    }
+
+    /// The deployment doesn't allow it.
+    pub(super) fn forbidden(param: &str, message: &str) -> Self {
+        Self {
+            status: StatusCode::FORBIDDEN,
+            kind: "permission_error",
+            ..Self::param(param, message)
+        }
+    }
+
+    pub(super) fn no_such_model(asked: &str, served: &str) -> Self {
+        Self {
+            status: StatusCode::NOT_FOUND,
+            code: Some("model_not_found"),
+            ..Self::param(
+                "model",
+                format!("there is no model {asked:?} here; there is {served:?}"),
+            )
+        }
+    }
+
+    pub(super) fn no_such_path() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "invalid_request_error",
+            "there is nothing at this path",
+        )
+    }
+
+    pub(super) fn method() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "invalid_request_error",
+            "this path has other methods: see the Allow header",
+        )
+    }
+
+    pub(super) fn too_large(limit: u64) -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "invalid_request_error",
+            format!("the request has more than {limit} bytes, which is the limit here"),
+        )
+    }
+
+    /// Too many requests are under way.
+    pub(super) fn busy() -> Self {
+        Self {
+            code: Some("rate_limit_exceeded"),
+            ..Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "rate_limit_error",
+                "as many requests as this agent takes are under way: try again soon",
+            )
+        }
+    }
+
+    /// Not now, or not here.
+    pub(super) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "service_unavailable",
+            message,
+        )
+    }
+
+    fn broken(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// The data path ended without a word.
+    pub(super) fn lost() -> Self {
+        Self::broken("the request was lost inside the agent: its log says more")
+    }
+
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// `{"error": {...}}`.
+    pub(super) fn body(&self) -> Value {
+        json!({"error": {
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+            "code": self.code,
+        }})
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(message) => Self::request(message),
+            Refusal::Unavailable(message) => Self::unavailable(message),
+            Refusal::Failed(message) => Self::broken(message),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body())).into_response();
+        if matches!(
+            self.status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        ) {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
+    }
+}

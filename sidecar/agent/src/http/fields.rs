@@ -1,0 +1,117 @@
+//! Reading a JSON object field by field, so that what is wrong is told with the field's name.
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use http::StatusCode;
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+
+/// A JSON object. A field that is `null` is as one that isn't there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields<'a> {
+    object: &'a Map<String, Value>,
+    /// What stands before a field's name in messages.
+    prefix: &'a str,
+}
+
+/// A request's body as a JSON object.
+///
+/// # Errors
+/// Where it is too large, or none.
+pub(super) fn object(
+    body: Result<Bytes, BytesRejection>,
+    limit: u64,
+) -> Result<Map<String, Value>, ApiError> {
+    let body = body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => ApiError::too_large(limit),
+        _ => ApiError::request("the request's body can't be read"),
+    })?;
+    match serde_json::from_slice(&body) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(ApiError::request("the request's body is no JSON object")),
+        Err(error) => Err(ApiError::request(format!(
+            "the request's body is no JSON: {error}"
+        ))),
+    }
+}
+
+impl<'a> Fields<'a> {
+    pub(super) const fn new(object: &'a Map<String, Value>, prefix: &'a str) -> Self {
+        Self { object, prefix }
+    }
+
+    pub(super) fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.object.keys().map(String::as_str)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.object.get(name).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, name: &str, wanted: &str) -> ApiError {
+        let name = self.name(name);
+        ApiError::param(&name, format!("{name} must be {wanted}"))
+    }
+
+    fn read<T>(
+        &self,
+        name: &str,
+        wanted: &str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, ApiError> {
+        self.get(name)
+            .map(|value| read(value).ok_or_else(|| self.wrong(name, wanted)))
+            .transpose()
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
+        self.read(name, "a string", Value::as_str)
+    }
+
+    pub(super) fn truth(&self, name: &str) -> Result<bool, ApiError> {
+        self.read(name, "true or false", Value::as_bool)
+            .map(Option::unwrap_or_default)
+    }
+
+    pub(super) fn object(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, ApiError> {
+        self.read(name, "an object", Value::as_object)
+    }
+
+    /// A number from `min` to `max`.
+    pub(super) fn number(&self, name: &str, min: f64, max: f64) -> Result<Option<f64>, ApiError> {
+        let wanted = format!("a number from {min} to {max}");
+        self.read(name, &wanted, |value| {
+            value.as_f64().filter(|number| (min..=max).contains(number))
+        })
+    }
+
+    /// A whole number above zero.
+    pub(super) fn count(&self, name: &str) -> Result<Option<u32>, ApiError> {
+        self.read(name, "a whole number above 0", |value| {
+            let count = value.as_u64().filter(|count| *count > 0)?;
+            Some(u32::try_from(count).unwrap_or(u32::MAX))
+        })
+    }
+
+    /// A whole number, negative ones in two's complement.
+    pub(super) fn seed(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        self.read(name, "a whole number", |value| {
+            value
+                .as_u64()
+                .or_else(|| value.as_i64().map(i64::cast_unsigned))
+        })
+    }
+}
+
+/// Numbers of the model's vocabulary.
+pub(super) fn tokens(items: &[Value]) -> Option<Vec<u32>> {
+    items
+        .iter()
+        .map(|item| u32::try_from(item.as_u64()?).ok())
+        .collect()
+}

@@ -1,0 +1,329 @@
+//! An agent, put together: the list of its parts and what goes between them.
+
+use std::future::Future;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::ListenerExt as _;
+use lynx_proto::operator::v1::{Hello, Role as OperatorRole};
+use lynx_transport::Clock;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, Role};
+use crate::control::{self, Sinks, Status, Told};
+use crate::counters::Counters;
+use crate::decode;
+use crate::drain::Drain;
+use crate::http;
+use crate::metrics::{self, Metrics};
+use crate::prefill::{self, Prefill, PrefillError};
+use crate::profile;
+use crate::requests::{Command, Requests};
+use crate::session::{self, Attached, Socket, SocketError};
+
+/// How long open connections get for what is on its way to them, after the drain.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// Why an agent can't work, or can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The HTTP address is taken, or not this machine's.
+    #[error("can't listen for HTTP on {address}; configure another listen.http")]
+    Http {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// The engine's socket can't be listened on.
+    #[error("no engine can attach")]
+    Socket(#[from] SocketError),
+    /// The prefill role can't work.
+    #[error("the prefill role can't work")]
+    Prefill(#[from] PrefillError),
+    /// The decode role can't work.
+    #[error("the decode role can't work")]
+    Decode(#[source] io::Error),
+    /// The HTTP server has failed.
+    #[error("the HTTP server failed")]
+    Serve(#[source] io::Error),
+    /// A part has ended that never should.
+    #[error("a part of the agent ended: its log says more")]
+    Ended,
+}
+
+/// An agent that listens on all its addresses.
+#[derive(Debug)]
+pub struct Agent {
+    config: Config,
+    life: String,
+    listener: TcpListener,
+    http: SocketAddr,
+    prefill: Option<Prefill>,
+    socket: Socket,
+    engines: mpsc::Receiver<Attached>,
+    drain: Drain,
+    counters: Arc<Counters>,
+    status: watch::Sender<Status>,
+}
+
+impl Agent {
+    /// Listens on everything that the configuration names; port 0 is any free one. Call it within a Tokio runtime.
+    ///
+    /// # Errors
+    /// Where one can't be listened on.
+    pub async fn bind(config: Config) -> Result<Self, RunError> {
+        let address = config.listen.http;
+        let failed = |source| RunError::Http { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let http = listener.local_addr().map_err(failed)?;
+        let (drain, counters) = (Drain::new(), Arc::new(Counters::default()));
+        let prefill = match config.role {
+            Role::Decode => None,
+            Role::Prefill => {
+                Some(Prefill::bind(prefill_options(&config, &drain, &counters)).await?)
+            }
+        };
+        let (socket, engines) = Socket::open(session::Options {
+            socket: config.engine.socket.clone(),
+            shared_directory: config.engine.shared_directory.clone(),
+            role: config.role,
+            needs_generates: config.role == Role::Decode,
+        })?;
+        Ok(Self {
+            config,
+            life: format!("{:016x}", RandomState::new().build_hasher().finish()),
+            listener,
+            http,
+            prefill,
+            socket,
+            engines,
+            drain,
+            counters,
+            status: watch::Sender::default(),
+        })
+    }
+
+    /// Where HTTP is.
+    pub const fn http_address(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// Where peer control is; `None` on a decode agent.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.prefill.as_ref().map(Prefill::control_address)
+    }
+
+    /// How it is, from now on.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    /// Works until `shutdown` is there, then drains, for as long as the configuration says, and ends.
+    ///
+    /// # Errors
+    /// Where a part of it fails.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+        let Self {
+            config,
+            life,
+            listener,
+            http,
+            prefill,
+            socket,
+            engines,
+            drain,
+            counters,
+            status,
+        } = self;
+        let (sinks, told) = control::told();
+        let (requests, commands) = Requests::new();
+        let watched = status.subscribe();
+        let attachment = socket.attachment();
+        let metrics = Metrics::new(metrics::Sources {
+            role: config.role,
+            counters: Arc::clone(&counters),
+            status: watched.clone(),
+            attachment: attachment.clone(),
+            drain: drain.clone(),
+        });
+        let router = http::router(
+            http::Settings::new(&config),
+            http::Inputs {
+                requests,
+                attachment: attachment.clone(),
+                status: watched.clone(),
+                policy: told.policy.clone(),
+                drain: drain.clone(),
+                metrics: Arc::new(metrics),
+            },
+        );
+        let mut parts = JoinSet::new();
+        if let Some(address) = config.operator.clone() {
+            let peer = prefill.as_ref().map(Prefill::control_address);
+            let sources = control::Sources {
+                status: watched,
+                attachment,
+                counters: Arc::clone(&counters),
+                drain: drain.clone(),
+            };
+            let hello = hello(&config, &life, peer);
+            parts.spawn(talk(address, hello, sources, sinks));
+        }
+        parts.spawn(async { Ok(socket.run().await?) });
+        match prefill {
+            Some(prefill) => {
+                parts.spawn(async { Ok(prefill.run(engines, commands, status).await?) });
+            }
+            None => {
+                let inputs = decode_inputs(commands, engines, told, &drain, counters, status);
+                let settings = decode::Settings::new(&config, &life);
+                parts.spawn(async {
+                    let ended = decode::run(settings, inputs).await;
+                    ended.map_err(RunError::Decode)
+                });
+            }
+        }
+        let stop = CancellationToken::new();
+        let mut servers = JoinSet::new();
+        servers.spawn(serve(listener, router, stop.clone()));
+        tracing::info!(role = config.role.name(), %http, "the agent listens");
+        tokio::select! {
+            ended = parts.join_next() => return ended_early(ended),
+            ended = servers.join_next() => return ended_early(ended),
+            () = shutdown => {}
+        }
+        drain_for(&drain, config.drain_deadline).await;
+        stop.cancel();
+        match tokio::time::timeout(LAST_ANSWERS, servers.join_next()).await {
+            Ok(Some(Ok(served))) => served,
+            Ok(_) => Err(RunError::Ended),
+            // Somebody holds a connection open.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    router: Router,
+    stop: CancellationToken,
+) -> Result<(), RunError> {
+    let listener = listener.tap_io(|connection| {
+        // Tokens are small and wanted at once.
+        drop(connection.set_nodelay(true));
+    });
+    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+    served.await.map_err(RunError::Serve)
+}
+
+async fn drain_for(drain: &Drain, patience: Duration) {
+    tracing::info!(?patience, "draining: the process is to end");
+    drain.begin(patience);
+    let left = drain.finished().await;
+    tracing::info!(left, "ending");
+}
+
+/// Binds and runs an agent until `shutdown` is there.
+///
+/// # Errors
+/// Where it can't listen, or a part of it fails.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    Agent::bind(config).await?.run(shutdown).await
+}
+
+fn prefill_options(config: &Config, drain: &Drain, counters: &Arc<Counters>) -> prefill::Options {
+    let own: Option<PathBuf> = config.transfer.profile.clone();
+    prefill::Options {
+        name: config.pod.name.clone(),
+        generation: config.deployment.generation.clone(),
+        control: config.listen.peer,
+        data: config.listen.data,
+        announced_data: config.listen.announced_data.clone(),
+        choose_profile: Arc::new(move |model, shape| {
+            profile::choose(own.as_deref(), model, shape).map_err(|error| chain(&error))
+        }),
+        drain: drain.clone(),
+        counters: Arc::clone(counters),
+    }
+}
+
+fn decode_inputs(
+    commands: mpsc::UnboundedReceiver<Command>,
+    engines: mpsc::Receiver<Attached>,
+    told: Told,
+    drain: &Drain,
+    counters: Arc<Counters>,
+    status: watch::Sender<Status>,
+) -> decode::Inputs {
+    decode::Inputs {
+        commands,
+        engines,
+        peers: told.peers,
+        policy: told.policy,
+        drain: drain.clone(),
+        counters,
+        status,
+        clock: Clock::start(),
+    }
+}
+
+fn hello(config: &Config, life: &str, peer: Option<SocketAddr>) -> Hello {
+    let role = match config.role {
+        Role::Prefill => OperatorRole::Prefill,
+        Role::Decode => OperatorRole::Decode,
+    };
+    let peer_address = match (peer, config.pod.ip) {
+        (Some(bound), Some(ip)) => SocketAddr::new(ip, bound.port()).to_string(),
+        _ => String::new(),
+    };
+    Hello {
+        namespace: config.pod.namespace.clone(),
+        deployment: config.deployment.name.clone(),
+        pod: config.pod.name.clone(),
+        role: role.into(),
+        generation: config.deployment.generation.clone(),
+        peer_address,
+        topology: config.deployment.topology.clone(),
+        incarnation: life.to_owned(),
+    }
+}
+
+async fn talk(
+    address: String,
+    hello: Hello,
+    sources: control::Sources,
+    sinks: Sinks,
+) -> Result<(), RunError> {
+    control::run(address, hello, sources, sinks).await;
+    Ok(())
+}
+
+fn ended_early(
+    ended: Option<Result<Result<(), RunError>, tokio::task::JoinError>>,
+) -> Result<(), RunError> {
+    match ended {
+        Some(Ok(Err(error))) => Err(error),
+        _ => Err(RunError::Ended),
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
