@@ -37,7 +37,7 @@ bench: model build ## Measure what docs/specification.md promises (ARGS=--quick 
 	    $(LYNX) bench $$bench --json out/bench-$$bench.json $(ARGS) || exit; \
 	done
 
-lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts
+lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts, the chart
 	@scripts/need shellcheck
 	@echo "  fmt"
 	@$(CARGO) fmt --all --check
@@ -47,6 +47,8 @@ lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts
 	@$(CARGO) test --quiet -p lynx-tests --test layering --test licences --test style --test specification
 	@echo "  scripts"
 	@shellcheck scripts/* .ci/run
+	@echo "  chart"
+	@scripts/chart-check
 
 model: ## Fetch the model of the demo and the tests, once
 	@scripts/model
