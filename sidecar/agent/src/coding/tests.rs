@@ -1,0 +1,90 @@
+//! What a descriptor means.
+
+use super::*;
+
+const SHAPE: KvShape = KvShape {
+    layers: 2,
+    kv_heads: 2,
+    head_dim: 64,
+};
+
+fn descriptor(method: Method, eighths: u32, v: u32) -> Descriptor {
+    Descriptor {
+        method: v1::Method::from(method).into(),
+        prompt_tokens: 700,
+        from_token: 64,
+        anchor_k_eighths: eighths,
+        anchor_v_bits: v,
+        profile: String::new(),
+    }
+}
+
+#[test]
+fn levels_mean_the_same_for_k_and_v() {
+    let coding = Coding::new(SHAPE, &descriptor(Method::LynxExact, 28, 6)).unwrap();
+    // K: 3.5, 4, 5, 6, 7, 8 bits; V: 6, 7, 8 and then nothing.
+    assert_eq!(coding.transfer().segments(), 1 + 6 + 1);
+    assert_eq!(coding.last_level(), 6);
+    let v = lynx_units::UnitIndex(1);
+    let bound = |segment| {
+        coding
+            .transfer()
+            .bound(v, lynx_units::SegmentIndex(segment))
+    };
+    assert_eq!([bound(4), bound(5), bound(6)], [Some(0); 3]);
+    assert!(bound(3) > Some(0) && bound(7) > Some(0));
+}
+
+#[test]
+fn a_unit_is_merged_as_far_as_its_segments_reach() {
+    let coding = Coding::new(SHAPE, &descriptor(Method::LynxExact, 32, 4)).unwrap();
+    let mut received = coding.receive();
+    let mut seen = Vec::new();
+    for segment in [1, 0, 3, 2, 4, 5, 6] {
+        received.take(segment, vec![0]).unwrap();
+        seen.push(received.merge_next());
+        received.merged();
+        assert_eq!(received.merge_next(), Next::Nothing);
+    }
+    use Next::{Exact, Nothing, Steps};
+    assert_eq!(
+        seen,
+        [
+            Nothing,
+            Steps(1),
+            Nothing,
+            Steps(3),
+            Steps(4),
+            Steps(5),
+            Exact
+        ]
+    );
+    assert!(received.take(7, Vec::new()).is_err());
+}
+
+#[test]
+fn a_baseline_is_one_segment() {
+    let coding = Coding::new(SHAPE, &descriptor(Method::Int4, 32, 4)).unwrap();
+    assert_eq!((coding.transfer().segments(), coding.last_level()), (1, 0));
+    let mut received = coding.receive();
+    assert_eq!(received.merge_next(), Next::Nothing);
+    received.take(0, vec![0]).unwrap();
+    assert_eq!(received.merge_next(), Next::Exact);
+}
+
+#[test]
+fn impossible_descriptors_are_refused() {
+    for (eighths, v) in [(7, 4), (65, 4), (300, 4), (32, 0), (32, 9), (32, 260)] {
+        assert!(Coding::new(SHAPE, &descriptor(Method::LynxExact, eighths, v)).is_err());
+    }
+    let inside_a_block = Descriptor {
+        from_token: 65,
+        ..descriptor(Method::LynxExact, 32, 4)
+    };
+    assert!(Coding::new(SHAPE, &inside_a_block).is_err());
+    let nothing = Descriptor {
+        from_token: 704,
+        ..descriptor(Method::LynxExact, 32, 4)
+    };
+    assert!(Coding::new(SHAPE, &nothing).is_err());
+}

@@ -1,0 +1,26 @@
+//! How much memory this process takes.
+
+/// Its largest resident memory so far, in bytes; `None` where the system doesn't tell.
+pub fn peak_bytes() -> Option<u64> {
+    peak_in(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+fn peak_in(status: &str) -> Option<u64> {
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_read_from_the_status() {
+        let status = "Name:\tlynx-agent\nVmHWM:\t    1234 kB\nVmRSS:\t 7 kB\n";
+        assert_eq!(peak_in(status), Some(1234 * 1024));
+        assert_eq!(peak_in("Name:\tlynx-agent\n"), None);
+        assert_eq!(peak_in("VmHWM:\tlots\n"), None);
+    }
+}

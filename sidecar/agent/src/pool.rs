@@ -1,0 +1,211 @@
+//! An engine's KV pool: the file that both processes map.
+//!
+//! The engine says in messages which blocks may be touched when ([`session`](crate::session)); here is what makes a mistake in
+//! them an error instead of a wrong token. A block that one request may write is no other request's, what isn't published
+//! can't be read, and what isn't granted can't be written. Not a copy of the pool: a prompt's KV is as large as what goes on
+//! the wire, and would take longer to copy than to split.
+
+mod layout;
+mod mapping;
+mod table;
+mod tiles;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use lynx_proto::engine::v1;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+pub use self::layout::{Layout, LayoutError};
+use self::mapping::Mapping;
+pub(crate) use self::table::Grant;
+pub use self::table::{AccessError, Readable, TableError, Writable};
+pub use self::tiles::{Sink, Source};
+
+/// What an agent does with a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads what a prefill engine has published.
+    Read,
+    /// Writes what a decode engine waits for.
+    Write,
+}
+
+/// A mapped pool.
+#[derive(Debug)]
+pub struct Pool {
+    mapping: Mapping,
+    layout: Layout,
+    blocks: u32,
+    /// Blocks that requests have, by number.
+    claims: Mutex<HashMap<u32, Held>>,
+}
+
+/// What a request wants with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    Read,
+    Write,
+}
+
+/// Who has a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Readers(usize),
+    Writer,
+}
+
+/// Why a pool can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// The message has none.
+    #[error("the engine gave no pool: it must send one in Attach")]
+    Missing,
+    /// A name that leads elsewhere.
+    #[error(
+        "the pool's file {0:?} is not a plain name: it must lie directly in the shared directory"
+    )]
+    Name(String),
+    /// No blocks at all.
+    #[error("the pool has no blocks")]
+    Empty,
+    /// The layout can't have so many blocks.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The system refuses.
+    #[error(
+        "can't map the pool's file {}: {source}; is the shared directory mounted in both containers?", path.display()
+    )]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Something else than a file of memory.
+    #[error("the pool's file {} is no regular file", path.display())]
+    NoFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that is too short.
+    #[error(
+        "the pool's file {} has {bytes} bytes, and its {blocks} blocks take {wanted}: it must have its full size before Attach",
+        path.display()
+    )]
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// How long it is.
+        bytes: u64,
+        /// How many blocks it is to hold.
+        blocks: u32,
+        /// How long it must be.
+        wanted: usize,
+    },
+}
+
+impl Pool {
+    /// Maps the file that an engine names, which must lie in `directory` itself.
+    ///
+    /// # Errors
+    /// Where there is no such file, or it can't hold what it is to hold.
+    pub fn open(
+        directory: &Path,
+        pool: &v1::Pool,
+        layout: Layout,
+        access: Access,
+    ) -> Result<Self, PoolError> {
+        let plain = !matches!(pool.file.as_str(), "" | "." | "..");
+        if !plain || pool.file.contains(['/', '\0']) {
+            return Err(PoolError::Name(pool.file.clone()));
+        }
+        if pool.blocks == 0 {
+            return Err(PoolError::Empty);
+        }
+        let path = directory.join(&pool.file);
+        let wanted = layout.bytes(pool.blocks)?;
+        let failed = |source| PoolError::Io {
+            path: path.clone(),
+            source,
+        };
+        let mode = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::RDWR,
+        };
+        // Not blocking: a pipe of that name must not hold the agent up before it is seen to be one.
+        let flags = mode | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let opened = openat(CWD, &path, flags, Mode::empty());
+        let file = File::from(opened.map_err(|error| failed(error.into()))?);
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(PoolError::NoFile { path });
+        }
+        if metadata.len() < wanted as u64 {
+            return Err(PoolError::Short {
+                path,
+                bytes: metadata.len(),
+                blocks: pool.blocks,
+                wanted,
+            });
+        }
+        let mapping = Mapping::new(&file, wanted, access == Access::Write).map_err(failed)?;
+        Ok(Self {
+            mapping,
+            layout,
+            blocks: pool.blocks,
+            claims: Mutex::default(),
+        })
+    }
+
+    /// Where its KV lies.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// How many blocks it has.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Notes what a request has these blocks for.
+    ///
+    /// # Errors
+    /// The first block that another request has for another purpose, or that is named twice to be written.
+    fn claim(&self, blocks: &[u32], claim: Claim) -> Result<(), u32> {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        for (done, block) in blocks.iter().enumerate() {
+            let held = match (claims.get(block), claim) {
+                (None, Claim::Read) => Held::Readers(1),
+                (None, Claim::Write) => Held::Writer,
+                (Some(Held::Readers(others)), Claim::Read) => Held::Readers(others + 1),
+                (Some(_), _) => {
+                    unclaim(&mut claims, &blocks[..done], claim);
+                    return Err(*block);
+                }
+            };
+            claims.insert(*block, held);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, blocks: &[u32], claim: Claim) {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        unclaim(&mut claims, blocks, claim);
+    }
+}
+
+fn unclaim(claims: &mut HashMap<u32, Held>, blocks: &[u32], claim: Claim) {
+    for block in blocks {
+        match (claims.get_mut(block), claim) {
+            (Some(Held::Readers(others)), Claim::Read) if *others > 1 => *others -= 1,
+            _ => drop(claims.remove(block)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+//! Which blocks of a pool are whose.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use lynx_kernels::{BLOCK_TOKENS, Kind, KvShape};
+
+use super::tiles::{Sink, Source};
+use super::{Claim, Pool};
+
+/// Why a block table can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// Too few or too many.
+    #[error("{tokens} tokens take {wanted} blocks, and the engine named {named}")]
+    Count {
+        /// Tokens of the prompt.
+        tokens: u32,
+        /// Blocks that they take.
+        wanted: usize,
+        /// Blocks that came.
+        named: usize,
+    },
+    /// No such block.
+    #[error("the engine named block {block}, and its pool has {blocks}")]
+    OutOfRange {
+        /// The block.
+        block: u32,
+        /// How many there are.
+        blocks: u32,
+    },
+    /// One block for two purposes.
+    #[error(
+        "block {block} is in use by another request: the engine must wait until that one is released"
+    )]
+    InUse {
+        /// The block.
+        block: u32,
+    },
+    /// A start that is none.
+    #[error(
+        "the KV is to start at token {from_token}: it must be a multiple of {BLOCK_TOKENS} below the prompt's {tokens}"
+    )]
+    Start {
+        /// The start.
+        from_token: u32,
+        /// Tokens of the prompt.
+        tokens: u32,
+    },
+}
+
+/// Why blocks can't be read or written now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// The engine has not published them.
+    #[error("layer {layer} is published up to token {published}, not up to {wanted}")]
+    NotPublished {
+        /// The layer.
+        layer: usize,
+        /// How far it is published.
+        published: u32,
+        /// How far it is wanted.
+        wanted: u32,
+    },
+    /// They are the engine's at the moment.
+    #[error("the blocks are the engine's: wait for its WriteGrant")]
+    NotGranted,
+    /// The pool has no such layer, or the table no such tokens.
+    #[error("the request has no tokens {}..{} of layer {layer}", tokens.start, tokens.end)]
+    Nowhere {
+        /// The layer.
+        layer: usize,
+        /// The tokens.
+        tokens: Range<u32>,
+    },
+}
+
+/// The blocks of a prompt at a prefill engine, from its `PrefillStarted` to its `Release`.
+#[derive(Debug)]
+pub struct Readable {
+    claimed: Claimed,
+    /// For each layer, how many tokens from the start are published.
+    published: Vec<AtomicU32>,
+}
+
+/// The blocks of a prompt at a decode engine, from its `Expect` on.
+#[derive(Debug)]
+pub struct Writable {
+    claimed: Claimed,
+    grant: Grant,
+}
+
+/// Whether a request's blocks are the agent's; clones tell of the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant(Arc<AtomicBool>);
+
+impl Readable {
+    /// Blocks for `tokens` tokens, of which `cached` are published in all layers.
+    ///
+    /// # Errors
+    /// Where the table is none.
+    pub fn new(
+        pool: &Arc<Pool>,
+        blocks: Vec<u32>,
+        tokens: u32,
+        cached: u32,
+    ) -> Result<Self, TableError> {
+        let claimed = Claimed::new(pool, blocks, 0..tokens, Claim::Read)?;
+        let layers = pool.layout.shape().layers;
+        let published = std::iter::repeat_with(|| AtomicU32::new(cached)).take(layers);
+        Ok(Self {
+            published: published.collect(),
+            claimed,
+        })
+    }
+
+    /// The KV's shape.
+    pub fn shape(&self) -> KvShape {
+        self.claimed.pool.layout.shape()
+    }
+
+    /// How many tokens from the start on are published in this layer; 0 for a layer that there isn't.
+    pub fn published(&self, layer: usize) -> u32 {
+        let published = self.published.get(layer);
+        published.map_or(0, |published| published.load(Ordering::Acquire))
+    }
+
+    /// Notes that this layer is published up to `end`.
+    pub(crate) fn publish(&self, layer: usize, end: u32) {
+        if let Some(published) = self.published.get(layer) {
+            published.fetch_max(end, Ordering::Release);
+        }
+    }
+
+    /// One layer's K or V of these tokens' blocks.
+    ///
+    /// # Errors
+    /// Where they aren't published.
+    pub fn source(
+        &self,
+        layer: usize,
+        kind: Kind,
+        tokens: Range<u32>,
+    ) -> Result<Source<'_>, AccessError> {
+        let published = self.published(layer);
+        if tokens.end > published {
+            return Err(AccessError::NotPublished {
+                layer,
+                published,
+                wanted: tokens.end,
+            });
+        }
+        self.claimed.source(layer, kind, tokens)
+    }
+}
+
+impl Writable {
+    /// Blocks for `tokens` tokens, of which those from `from_token` on are the agent's until further notice.
+    ///
+    /// # Errors
+    /// Where the table is none.
+    pub fn new(
+        pool: &Arc<Pool>,
+        blocks: Vec<u32>,
+        tokens: u32,
+        from_token: u32,
+    ) -> Result<Self, TableError> {
+        let claimed = Claimed::new(pool, blocks, from_token..tokens, Claim::Write)?;
+        Ok(Self {
+            claimed,
+            grant: Grant(Arc::new(AtomicBool::new(true))),
+        })
+    }
+
+    /// The KV's shape.
+    pub fn shape(&self) -> KvShape {
+        self.claimed.pool.layout.shape()
+    }
+
+    /// Whether the blocks are the agent's: from the first moment on, and later while the engine grants it.
+    pub fn is_granted(&self) -> bool {
+        self.grant.is_given()
+    }
+
+    /// What tells whether the blocks are the agent's.
+    pub(crate) fn grant(&self) -> Grant {
+        self.grant.clone()
+    }
+
+    /// One layer's K or V of these tokens' blocks, to be written.
+    ///
+    /// # Errors
+    /// Where they are the engine's at the moment, or not this request's.
+    pub fn sink(
+        &mut self,
+        layer: usize,
+        kind: Kind,
+        tokens: Range<u32>,
+    ) -> Result<Sink<'_>, AccessError> {
+        let Source {
+            pool,
+            blocks,
+            skipped,
+            ..
+        } = self.source(layer, kind, tokens)?;
+        Ok(Sink {
+            pool,
+            blocks,
+            skipped,
+            layer,
+            kind,
+        })
+    }
+
+    /// The same, to be read.
+    ///
+    /// # Errors
+    /// As for [`sink`](Self::sink).
+    pub fn source(
+        &self,
+        layer: usize,
+        kind: Kind,
+        tokens: Range<u32>,
+    ) -> Result<Source<'_>, AccessError> {
+        if !self.is_granted() {
+            return Err(AccessError::NotGranted);
+        }
+        self.claimed.source(layer, kind, tokens)
+    }
+}
+
+impl Grant {
+    /// Whether the blocks are the agent's.
+    pub(crate) fn is_given(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Notes whose the blocks are from now on.
+    pub(crate) fn set(&self, given: bool) {
+        self.0.store(given, Ordering::Release);
+    }
+}
+
+/// A block table whose blocks no other table has for another purpose.
+#[derive(Debug)]
+struct Claimed {
+    pool: Arc<Pool>,
+    blocks: Vec<u32>,
+    /// The tokens whose blocks are claimed; those before belong to nobody here.
+    tokens: Range<u32>,
+    claim: Claim,
+}
+
+impl Claimed {
+    fn new(
+        pool: &Arc<Pool>,
+        blocks: Vec<u32>,
+        tokens: Range<u32>,
+        claim: Claim,
+    ) -> Result<Self, TableError> {
+        if tokens.is_empty() || !(tokens.start as usize).is_multiple_of(BLOCK_TOKENS) {
+            return Err(TableError::Start {
+                from_token: tokens.start,
+                tokens: tokens.end,
+            });
+        }
+        let wanted = (tokens.end as usize).div_ceil(BLOCK_TOKENS);
+        if blocks.len() != wanted {
+            return Err(TableError::Count {
+                tokens: tokens.end,
+                wanted,
+                named: blocks.len(),
+            });
+        }
+        if let Some(&block) = blocks.iter().find(|block| **block >= pool.blocks) {
+            return Err(TableError::OutOfRange {
+                block,
+                blocks: pool.blocks,
+            });
+        }
+        let first = tokens.start as usize / BLOCK_TOKENS;
+        pool.claim(&blocks[first..], claim)
+            .map_err(|block| TableError::InUse { block })?;
+        Ok(Self {
+            pool: Arc::clone(pool),
+            blocks,
+            tokens,
+            claim,
+        })
+    }
+
+    fn source(
+        &self,
+        layer: usize,
+        kind: Kind,
+        tokens: Range<u32>,
+    ) -> Result<Source<'_>, AccessError> {
+        let is_within = self.tokens.start <= tokens.start && tokens.end <= self.tokens.end;
+        if layer >= self.pool.layout.shape().layers || tokens.is_empty() || !is_within {
+            return Err(AccessError::Nowhere { layer, tokens });
+        }
+        let first = tokens.start as usize / BLOCK_TOKENS;
+        let end = (tokens.end as usize).div_ceil(BLOCK_TOKENS);
+        Ok(Source {
+            pool: &self.pool,
+            blocks: &self.blocks[first..end],
+            skipped: first,
+            layer,
+            kind,
+        })
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        let first = self.tokens.start as usize / BLOCK_TOKENS;
+        self.pool.give_back(&self.blocks[first..], self.claim);
+    }
+}

@@ -1,0 +1,327 @@
+//! The engine's socket: one engine at a time, attached, checked and handed to the role.
+//!
+//! What goes over it is the engine API (`engine.proto`). Here an engine is taken or refused by name, its pool is mapped, and
+//! its messages are held to the rules; what they mean is the role's affair. Not one service for each role: the rules of
+//! one stream are one piece.
+
+mod attachment;
+mod message;
+mod rules;
+mod state;
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::Stream;
+use lynx_proto::engine::v1::engine_api_server::{EngineApi, EngineApiServer};
+use lynx_proto::engine::v1::{self, Attach, FromAgent, FromEngine, from_agent, from_engine};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::{UnboundedReceiverStream, UnixListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+pub use self::attachment::{Attached, Engine, EngineGone, Messages};
+pub use self::message::{Expected, Message};
+use crate::config::Role;
+use crate::pool::{Access, Layout, LayoutError, Pool, PoolError};
+
+/// The version of the engine API.
+const API_VERSION: u32 = 1;
+/// The longest message: a prompt of a million tokens and some.
+const MAX_MESSAGE: usize = 8 << 20;
+/// How long an engine may take to say who it is.
+const GREETING_TIME: Duration = Duration::from_secs(10);
+/// The group may use the socket too: the engine's container runs as another user.
+const SOCKET_MODE: u32 = 0o660;
+
+/// What a socket is opened with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The socket, in a directory that exists.
+    pub socket: PathBuf,
+    /// Where engines' pools are.
+    pub shared_directory: PathBuf,
+    /// Which engines are taken.
+    pub role: Role,
+    /// Whether an engine must answer requests that this agent hands in, rather than have an HTTP server of its own.
+    pub needs_generates: bool,
+}
+
+/// Whether there is an engine.
+#[derive(Clone, Debug, Default)]
+pub struct Attachment {
+    /// The one that is attached.
+    pub engine: Option<Arc<Attach>>,
+    /// Why the last one that tried is not, where it does not fit, or broke the rules.
+    pub error: Option<String>,
+}
+
+/// The listening socket.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    service: Service,
+    attachment: watch::Receiver<Attachment>,
+}
+
+/// Why the socket can't be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Its directory isn't there.
+    #[error(
+        "the engine socket's directory {} does not exist: mount the volume that the engine shares", directory.display()
+    )]
+    NoDirectory {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// There is something else at that path.
+    #[error("{} is no socket: remove it, or configure another engine socket", path.display())]
+    Occupied {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system refuses.
+    #[error("can't listen on the engine socket {}: {source}", path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The server has failed.
+    #[error("the engine socket's server failed: {0}")]
+    Server(#[from] tonic::transport::Error),
+}
+
+impl Socket {
+    /// Listens for engines; each one that is taken comes out of the receiver. A socket file that a former life left behind is
+    /// replaced. Call it within a Tokio runtime.
+    ///
+    /// # Errors
+    /// Where the socket can't be made.
+    pub fn open(options: Options) -> Result<(Self, mpsc::Receiver<Attached>), SocketError> {
+        let path = options.socket.clone();
+        let failed = |source| SocketError::Io {
+            path: path.clone(),
+            source,
+        };
+        if let Some(directory) = path.parent().filter(|directory| !directory.exists())
+            && !directory.as_os_str().is_empty()
+        {
+            let directory = directory.to_owned();
+            return Err(SocketError::NoDirectory { directory });
+        }
+        match std::fs::symlink_metadata(&path) {
+            Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
+                std::fs::remove_file(&path).map_err(failed)?;
+            }
+            Ok(_) => return Err(SocketError::Occupied { path }),
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        let mode = std::fs::Permissions::from_mode(SOCKET_MODE);
+        std::fs::set_permissions(&path, mode).map_err(failed)?;
+        let (engines, inbox) = mpsc::channel(1);
+        let (state, attachment) = watch::channel(Attachment::default());
+        let service = Service {
+            options: Arc::new(options),
+            engines,
+            state: Arc::new(state),
+            place: Arc::default(),
+        };
+        let socket = Self {
+            listener,
+            service,
+            attachment,
+        };
+        Ok((socket, inbox))
+    }
+
+    /// Whether there is an engine, now and from now on.
+    pub fn attachment(&self) -> watch::Receiver<Attachment> {
+        self.attachment.clone()
+    }
+
+    /// Serves engines until it is dropped.
+    ///
+    /// # Errors
+    /// Where the server fails.
+    pub async fn run(self) -> Result<(), SocketError> {
+        let service = EngineApiServer::new(self.service).max_decoding_message_size(MAX_MESSAGE);
+        tonic::transport::Server::builder()
+            .add_service(service)
+            .serve_with_incoming(UnixListenerStream::new(self.listener))
+            .await?;
+        Ok(())
+    }
+}
+
+/// Why an engine is not taken.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("the first message must be Attach")]
+    NoAttach,
+    #[error("no Attach came within {GREETING_TIME:?}")]
+    Silent,
+    #[error(
+        "the engine speaks version {0} of the engine API, and this agent version {API_VERSION}: use releases of the same version"
+    )]
+    Version(u32),
+    #[error("the engine is for {engine}, and this agent for {agent}: configure one of them anew")]
+    Role {
+        engine: &'static str,
+        agent: &'static str,
+    },
+    #[error(
+        "the engine does not answer requests that are handed in: give it Attach.generates, or send clients to its own HTTP server"
+    )]
+    Generates,
+    #[error("the engine takes sequences of no token: set Attach.context_tokens")]
+    Context,
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    #[error("another engine ({0}) is attached: only one at a time is taken")]
+    Taken(String),
+    #[error("the agent is shutting down")]
+    ShuttingDown,
+}
+
+/// The engine API's server.
+#[derive(Clone, Debug)]
+struct Service {
+    options: Arc<Options>,
+    engines: mpsc::Sender<Attached>,
+    state: Arc<watch::Sender<Attachment>>,
+    /// The name of the engine that is attached.
+    place: Arc<Mutex<Option<String>>>,
+}
+
+/// The one place for an engine, until it is dropped.
+#[derive(Debug)]
+struct Place(Arc<Mutex<Option<String>>>);
+
+impl Service {
+    async fn take(
+        &self,
+        mut stream: Streaming<FromEngine>,
+    ) -> Result<UnboundedReceiverStream<Result<FromAgent, Status>>, Refusal> {
+        let first = tokio::time::timeout(GREETING_TIME, stream.message()).await;
+        let first = first.map_err(|_| Refusal::Silent)?.ok().flatten();
+        let Some(from_engine::Kind::Attach(attach)) = first.and_then(|message| message.kind) else {
+            return Err(Refusal::NoAttach);
+        };
+        let place = self.enter(&attach.engine)?;
+        let layout = self.check(&attach)?;
+        let pool = attach.pool.clone().ok_or(PoolError::Missing)?;
+        let access = match self.options.role {
+            Role::Prefill => Access::Read,
+            Role::Decode => Access::Write,
+        };
+        let pool = Pool::open(&self.options.shared_directory, &pool, layout, access)?;
+        let (outbox, outgoing) = mpsc::unbounded_channel();
+        let engine = Engine::new(attach, pool, outbox);
+        let attached = v1::Attached {
+            agent: concat!("lynx-agent ", env!("CARGO_PKG_VERSION")).to_owned(),
+        };
+        let greeted = engine.send(from_agent::Kind::Attached(attached));
+        greeted.map_err(|_| Refusal::ShuttingDown)?;
+        tokio::spawn(self.clone().serve(engine, stream, place));
+        Ok(UnboundedReceiverStream::new(outgoing))
+    }
+
+    fn enter(&self, engine: &str) -> Result<Place, Refusal> {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = place.as_ref() {
+            return Err(Refusal::Taken(other.clone()));
+        }
+        *place = Some(engine.to_owned());
+        Ok(Place(Arc::clone(&self.place)))
+    }
+
+    fn check(&self, attach: &Attach) -> Result<Layout, Refusal> {
+        if attach.api_version != API_VERSION {
+            return Err(Refusal::Version(attach.api_version));
+        }
+        let (wanted, agent) = match self.options.role {
+            Role::Prefill => (v1::Role::Prefill, "prefill"),
+            Role::Decode => (v1::Role::Decode, "decode"),
+        };
+        if attach.role() != wanted {
+            let engine = match attach.role() {
+                v1::Role::Prefill => "prefill",
+                v1::Role::Decode => "decode",
+                v1::Role::Unspecified => "no role",
+            };
+            return Err(Refusal::Role { engine, agent });
+        }
+        if self.options.needs_generates && !attach.generates {
+            return Err(Refusal::Generates);
+        }
+        if attach.context_tokens == 0 {
+            return Err(Refusal::Context);
+        }
+        let layout = attach.layout.as_ref().ok_or(LayoutError::Missing)?;
+        Ok(Layout::parse(layout)?)
+    }
+
+    /// The life of one attached engine.
+    async fn serve(self, engine: Engine, stream: Streaming<FromEngine>, place: Place) {
+        let name = engine.info().engine.clone();
+        tracing::info!(engine = name, "an engine is attached");
+        self.state.send_replace(Attachment {
+            engine: Some(Arc::clone(engine.info())),
+            error: None,
+        });
+        let (inbox, messages) = attachment::inbox();
+        let handed = Attached {
+            engine: engine.clone(),
+            messages,
+        };
+        // Where no role takes it, the inbox is closed, and that is what listening ends with.
+        drop(self.engines.send(handed).await);
+        let why = attachment::listen(engine, stream, inbox).await;
+        tracing::warn!(engine = name, why, "the engine is gone");
+        self.state.send_replace(Attachment {
+            engine: None,
+            error: Some(why),
+        });
+        drop(place);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+#[tonic::async_trait]
+impl EngineApi for Service {
+    type AttachStream = Pin<Box<dyn Stream<Item = Result<FromAgent, Status>> + Send>>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<FromEngine>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        match self.take(request.into_inner()).await {
+            Ok(outgoing) => Ok(Response::new(Box::pin(outgoing))),
+            Err(refusal) => {
+                let why = refusal.to_string();
+                tracing::warn!(why, "an engine was refused");
+                self.state
+                    .send_modify(|state| state.error = Some(why.clone()));
+                Err(Status::failed_precondition(why))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

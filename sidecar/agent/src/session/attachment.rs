@@ -1,0 +1,169 @@
+//! One attached engine: what its agent says to it, and what it hears.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lynx_proto::engine::v1::{Attach, FromAgent, FromEngine, from_agent};
+use tokio::sync::{mpsc, watch};
+use tonic::{Status, Streaming};
+
+use super::message::Message;
+use super::rules::{Broken, Rules};
+use crate::pool::Pool;
+
+/// Messages from the engine that wait for the role. More wait in the engine's own process.
+const INBOX: usize = 1024;
+
+/// What goes out on an engine's stream.
+pub(super) type Outbox = mpsc::UnboundedSender<Result<FromAgent, Status>>;
+
+/// The handle of an attached engine. Clones speak to the same engine.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    info: Arc<Attach>,
+    pool: Arc<Pool>,
+    rules: Arc<Mutex<Option<Rules>>>,
+    outbox: Outbox,
+    /// Why the role does not want it.
+    unwanted: Arc<watch::Sender<Option<String>>>,
+}
+
+/// The engine's stream has ended; what it says last is [`Message::Detached`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the engine is gone")]
+pub struct EngineGone;
+
+/// An engine that has been taken.
+#[derive(Debug)]
+pub struct Attached {
+    /// What is said to it.
+    pub engine: Engine,
+    /// What it says.
+    pub messages: Messages,
+}
+
+/// What an engine says, in order, ended by [`Message::Detached`]. Dropping it ends the session.
+#[derive(Debug)]
+pub struct Messages {
+    inbox: mpsc::Receiver<Message>,
+}
+
+impl Engine {
+    pub(super) fn new(info: Attach, pool: Pool, outbox: Outbox) -> Self {
+        let pool = Arc::new(pool);
+        let rules = Rules::new(Arc::clone(&pool), info.context_tokens, !info.generates);
+        Self {
+            info: Arc::new(info),
+            pool,
+            rules: Arc::new(Mutex::new(Some(rules))),
+            outbox,
+            unwanted: Arc::new(watch::Sender::new(None)),
+        }
+    }
+
+    /// What it said of itself.
+    pub fn info(&self) -> &Arc<Attach> {
+        &self.info
+    }
+
+    /// Its KV.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Says something; never waits. What gives blocks back takes effect here before it is said: by then nobody of this process
+    /// may read or write them any more.
+    ///
+    /// # Errors
+    /// The engine is gone.
+    pub fn send(&self, kind: from_agent::Kind) -> Result<(), EngineGone> {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.as_mut().ok_or(EngineGone)?.said(&kind);
+        // Under the lock, so that messages leave in the order in which they took effect.
+        let message = FromAgent { kind: Some(kind) };
+        self.outbox.send(Ok(message)).map_err(|_| EngineGone)
+    }
+
+    /// Ends the session, because the role can't work with this engine: `why` is what the engine and whoever asks about the
+    /// attachment are told.
+    pub fn refuse(&self, why: &str) {
+        self.unwanted.send_replace(Some(why.to_owned()));
+    }
+
+    /// Whether the stream has ended.
+    pub fn is_gone(&self) -> bool {
+        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.is_none()
+    }
+
+    fn hear(&self, message: FromEngine) -> Result<Option<Message>, Broken> {
+        let kind = message.kind.ok_or(Broken::Empty)?;
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        match rules.as_mut() {
+            Some(rules) => rules.heard(kind),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes every grant back, and lets nothing more be said.
+    fn end(&self) {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        *rules = None;
+    }
+}
+
+impl Messages {
+    /// The next message; `None` after [`Message::Detached`].
+    pub async fn next(&mut self) -> Option<Message> {
+        self.inbox.recv().await
+    }
+}
+
+/// Where an engine's messages go, and where the role gets them.
+pub(super) fn inbox() -> (mpsc::Sender<Message>, Messages) {
+    let (sender, inbox) = mpsc::channel(INBOX);
+    (sender, Messages { inbox })
+}
+
+/// Passes on what the engine says until one of the two sides ends it; why it ended.
+pub(super) async fn listen(
+    engine: Engine,
+    mut stream: Streaming<FromEngine>,
+    inbox: mpsc::Sender<Message>,
+) -> String {
+    let mut unwanted = engine.unwanted.subscribe();
+    let why = loop {
+        let next = tokio::select! {
+            // A role that refuses the engine also drops its inbox: the reason comes first.
+            biased;
+            Ok(why) = unwanted.wait_for(Option::is_some) => {
+                let why = why.clone().unwrap_or_default();
+                drop(engine.outbox.send(Err(Status::failed_precondition(why.clone()))));
+                break why;
+            }
+            next = stream.message() => next,
+            () = inbox.closed() => break "the agent is shutting down".to_owned(),
+        };
+        let heard = match next {
+            Ok(Some(message)) => engine.hear(message),
+            Ok(None) => break "the engine closed its stream".to_owned(),
+            Err(status) => break format!("the engine's stream broke: {}", status.message()),
+        };
+        match heard {
+            Ok(Some(message)) => {
+                if inbox.send(message).await.is_err() {
+                    break "the agent is shutting down".to_owned();
+                }
+            }
+            Ok(None) => {}
+            Err(broken) => {
+                let why = broken.to_string();
+                let status = Status::invalid_argument(why.clone());
+                drop(engine.outbox.send(Err(status)));
+                break why;
+            }
+        }
+    };
+    engine.end();
+    drop(inbox.send(Message::Detached(why.clone())).await);
+    why
+}

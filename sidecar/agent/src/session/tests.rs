@@ -1,0 +1,188 @@
+//! Who is attached, who is refused, and how a session ends.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use lynx_proto::engine::v1::Report;
+use tonic::Code;
+
+use super::*;
+use crate::testing::{FakeEngine, attach, make_pool, soon};
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    attachment: watch::Receiver<Attachment>,
+    engines: mpsc::Receiver<Attached>,
+    /// Ends with the fixture.
+    _server: tokio::task::JoinSet<Result<(), SocketError>>,
+}
+
+impl Fixture {
+    fn new(role: Role) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        make_pool(directory.path(), &attach(v1::Role::Decode, 4), 1);
+        let (socket, engines) = Socket::open(options(directory.path(), role)).unwrap();
+        let attachment = socket.attachment();
+        let mut server = tokio::task::JoinSet::new();
+        server.spawn(socket.run());
+        Self {
+            directory,
+            attachment,
+            engines,
+            _server: server,
+        }
+    }
+
+    async fn attach(&self, attach: Attach) -> Result<FakeEngine, Status> {
+        FakeEngine::attach(&self.directory.path().join("engine.sock"), attach).await
+    }
+
+    async fn attachment_is(&mut self, wanted: impl FnMut(&Attachment) -> bool) -> Attachment {
+        soon(self.attachment.wait_for(wanted))
+            .await
+            .unwrap()
+            .clone()
+    }
+}
+
+fn options(directory: &std::path::Path, role: Role) -> Options {
+    Options {
+        socket: directory.join("engine.sock"),
+        shared_directory: directory.to_owned(),
+        role,
+        needs_generates: role == Role::Decode,
+    }
+}
+
+fn decode() -> Attach {
+    attach(v1::Role::Decode, 4)
+}
+
+#[tokio::test]
+async fn an_engine_that_fits_is_handed_over_and_its_end_is_told() {
+    let mut fixture = Fixture::new(Role::Decode);
+    let engine = fixture.attach(decode()).await.unwrap();
+    let mut attached = soon(fixture.engines.recv()).await.unwrap();
+    assert_eq!(attached.engine.info().model, "tiny");
+    assert_eq!(attached.engine.pool().blocks(), 4);
+    fixture.attachment_is(|state| state.engine.is_some()).await;
+    engine.say(from_engine::Kind::Report(Report::default()));
+    let heard = soon(attached.messages.next()).await;
+    assert!(matches!(heard, Some(Message::Report(_))));
+    drop(engine);
+    let heard = soon(attached.messages.next()).await;
+    assert!(matches!(heard, Some(Message::Detached(_))));
+    assert!(soon(attached.messages.next()).await.is_none());
+    assert!(attached.engine.is_gone());
+    let kind = from_agent::Kind::Forget(v1::Forget {});
+    assert_eq!(attached.engine.send(kind), Err(EngineGone));
+    let state = fixture.attachment_is(|state| state.engine.is_none()).await;
+    assert!(state.error.is_some());
+}
+
+#[tokio::test]
+async fn a_second_engine_is_refused_by_name_until_the_first_is_gone() {
+    let mut fixture = Fixture::new(Role::Decode);
+    let first = fixture.attach(decode()).await.unwrap();
+    let second = fixture.attach(decode()).await.err().unwrap();
+    assert_eq!(second.code(), Code::FailedPrecondition);
+    assert!(second.message().contains("another engine (test engine 1)"));
+    drop(first);
+    fixture.attachment_is(|state| state.engine.is_none()).await;
+    // The place is free a moment after that is told.
+    let again = soon(async {
+        loop {
+            match fixture.attach(decode()).await {
+                Ok(engine) => break engine,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    });
+    drop(again.await);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_refused_by_name_and_kept_for_those_who_ask() {
+    let mut fixture = Fixture::new(Role::Decode);
+    let cases: [(&dyn Fn(&mut Attach), &str); 8] = [
+        (&|a| a.api_version = 2, "version 2 of the engine API"),
+        (
+            &|a| a.role = v1::Role::Prefill.into(),
+            "for prefill, and this agent for decode",
+        ),
+        (&|a| a.generates = false, "Attach.generates"),
+        (&|a| a.context_tokens = 0, "context_tokens"),
+        (&|a| a.layout = None, "no KV layout"),
+        (
+            &|a| a.layout.as_mut().unwrap().block_tokens = 16,
+            "blocks of 16 tokens",
+        ),
+        (&|a| a.pool = None, "no pool"),
+        (
+            &|a| a.pool.as_mut().unwrap().file = "../pool".to_owned(),
+            "not a plain name",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut attach = decode();
+        change(&mut attach);
+        let status = fixture.attach(attach).await.err().unwrap();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains(expected), "{status}");
+        let told = |state: &Attachment| state.error.as_deref() == Some(status.message());
+        assert!(fixture.attachment_is(told).await.engine.is_none());
+    }
+    let fits = fixture.attach(decode()).await;
+    assert!(fits.is_ok());
+}
+
+#[tokio::test]
+async fn an_engine_that_breaks_the_rules_is_told_which_and_let_go() {
+    let mut fixture = Fixture::new(Role::Decode);
+    let mut engine = fixture.attach(decode()).await.unwrap();
+    let mut attached = soon(fixture.engines.recv()).await.unwrap();
+    engine.done(9, 1);
+    let status = engine.hear().await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("no request 9"), "{status}");
+    let Some(Message::Detached(why)) = soon(attached.messages.next()).await else {
+        panic!("the session goes on")
+    };
+    assert_eq!(why, status.message());
+}
+
+#[tokio::test]
+async fn a_role_that_cannot_use_an_engine_says_why() {
+    let mut fixture = Fixture::new(Role::Decode);
+    let mut engine = fixture.attach(decode()).await.unwrap();
+    let attached = soon(fixture.engines.recv()).await.unwrap();
+    attached.engine.refuse("there is no profile");
+    let status = engine.hear().await.unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::FailedPrecondition, "there is no profile")
+    );
+    let told = |state: &Attachment| state.error.as_deref() == Some("there is no profile");
+    fixture.attachment_is(told).await;
+}
+
+#[tokio::test]
+async fn a_socket_left_behind_is_replaced_and_anything_else_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options(directory.path(), Role::Prefill);
+    drop(Socket::open(options.clone()).unwrap());
+    assert!(options.socket.exists());
+    let socket = Socket::open(options.clone()).unwrap();
+    let mode = std::fs::metadata(&options.socket).unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o660);
+    drop(socket);
+    std::fs::remove_file(&options.socket).unwrap();
+    std::fs::write(&options.socket, "precious").unwrap();
+    let occupied = Socket::open(options.clone()).unwrap_err();
+    assert!(matches!(occupied, SocketError::Occupied { .. }));
+    let nowhere = Options {
+        socket: directory.path().join("missing/engine.sock"),
+        ..options
+    };
+    let refused = Socket::open(nowhere).unwrap_err();
+    assert!(matches!(refused, SocketError::NoDirectory { .. }));
+}
