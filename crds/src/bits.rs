@@ -101,13 +101,16 @@ impl JsonSchema for Bits {
         "Bits".into()
     }
 
-    /// `pattern` is for strings and the bounds are for integers: each ignores the other's values.
+    /// The rule says in words what is wrong; the pattern, which is for strings alone, keeps out `"4e0"`, which CEL takes
+    /// for a number.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-int-or-string": true,
             "pattern": PATTERN,
-            "minimum": 1,
-            "maximum": 8,
+            "x-kubernetes-validations": [{
+                "rule": "double(self) >= 1.0 && double(self) <= 8.0 && double(int(double(self) * 8.0)) == double(self) * 8.0",
+                "message": format!("write {WANTED}"),
+            }],
         })
     }
 }

@@ -31,7 +31,7 @@ fn tidy() -> Value {
 }
 
 fn tidy_object(object: &mut Map<String, Value>) {
-    // `nullable` would keep a null, for which CEL's has() is true; without it a null is the same as nothing.
+    // A nullable field keeps its null, for which CEL's has() is true; without it a null is refused by name.
     if object.get("nullable").is_some_and(Value::is_boolean) {
         object.remove("nullable");
     }

@@ -1,9 +1,10 @@
 //! Generators of the committed files, and of container images.
 //!
-//! What a reader or another implementation needs is committed, even where code makes it: `cargo xtask vectors` writes it,
-//! `cargo xtask check` makes it in memory and fails on a difference. Refuses to be a build step: nothing that is built
-//! depends on it.
+//! What a reader or another implementation needs is committed, even where code makes it: `cargo xtask vectors` and
+//! `cargo xtask crds` write it, `cargo xtask check` makes it in memory and fails on a difference. Refuses to be a build
+//! step: nothing that is built depends on it.
 
+mod crds;
 mod folder;
 mod images;
 
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, bail};
 use crate::folder::Folder;
 
 const USAGE: &str = "usage: cargo xtask vectors   write the codec's test vectors
+       cargo xtask crds      write the custom resource definition
        cargo xtask check     fail where a committed generated file is not what its generator makes
        cargo xtask images    make container images of Lynx (--help says how)";
 
@@ -42,7 +44,8 @@ fn run() -> Result<()> {
     }
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["vectors"] => vectors().write(root),
-        ["check"] => check(root, &[vectors()]),
+        ["crds"] => crds::folder().write(root),
+        ["check"] => check(root, &[vectors(), crds::folder()]),
         _ => bail!("{USAGE}"),
     }
 }
@@ -66,7 +69,7 @@ fn check(root: &Path, folders: &[Folder]) -> Result<()> {
         Ok(())
     } else {
         bail!(
-            "{}\nrun `cargo xtask vectors`, look at the difference, and say in the commit why it is right",
+            "{}\nrun `cargo xtask vectors` or `cargo xtask crds`, look at the difference, and say in the commit why it is right",
             differences.join("\n")
         )
     }

@@ -39,7 +39,7 @@ pub(super) fn faults(schema: &Value, value: &Value, path: &str) -> Vec<String> {
             // An API server knows the object's own metadata better than the definition.
             let fields = object
                 .iter()
-                .filter(|(name, _)| path != "" || *name == "spec");
+                .filter(|(name, _)| !path.is_empty() || *name == "spec");
             for (name, value) in fields {
                 let path = format!("{path}.{name}");
                 let known = schema["properties"].get(name);
