@@ -6,6 +6,9 @@ use lynx_proto::engine::v1;
 use super::*;
 use crate::testing::{attach, make_pool, open_pool};
 
+/// A change, and what is said about it.
+type Case = (fn(&mut v1::Layout), &'static str);
+
 fn layout() -> v1::Layout {
     attach(v1::Role::Prefill, 1).layout.unwrap()
 }
@@ -131,31 +134,31 @@ fn tables_that_are_none_are_refused() {
 
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
-    let refused = |change: &dyn Fn(&mut v1::Layout)| {
+    let refused = |change: fn(&mut v1::Layout)| {
         let mut layout = layout();
         change(&mut layout);
         Layout::parse(&layout).unwrap_err().to_string()
     };
-    let cases: [(&dyn Fn(&mut v1::Layout), &str); 10] = [
-        (&|l| l.block_tokens = 16, "blocks of 16 tokens"),
-        (&|l| l.head_dim = 63, "63 channels"),
+    let cases: [Case; 10] = [
+        (|l| l.block_tokens = 16, "blocks of 16 tokens"),
+        (|l| l.head_dim = 63, "63 channels"),
         (
-            &|l| l.k_order = v1::Order::TokenChannel.into(),
+            |l| l.k_order = v1::Order::TokenChannel.into(),
             "K in the order ORDER_TOKEN_CHANNEL",
         ),
-        (&|l| l.v_order = 77, "V in the order ORDER_UNSPECIFIED"),
-        (&|l| l.element = 0, "ELEMENT_TYPE_UNSPECIFIED"),
+        (|l| l.v_order = 77, "V in the order ORDER_UNSPECIFIED"),
+        (|l| l.element = 0, "ELEMENT_TYPE_UNSPECIFIED"),
         (
-            &|l| l.rotary = v1::Rotary::Interleaved.into(),
+            |l| l.rotary = v1::Rotary::Interleaved.into(),
             "ROTARY_INTERLEAVED",
         ),
         (
-            &|l| l.tensor_parallel_size = 2,
+            |l| l.tensor_parallel_size = 2,
             "tensor parallelism of 2 (rank 0)",
         ),
-        (&|l| l.head_stride -= 2, "the head stride of 16382 bytes"),
-        (&|l| l.v_offset = 0, "the offset of V of 0 bytes"),
-        (&|l| l.layer_stride += 1, "is not a whole number"),
+        (|l| l.head_stride -= 2, "the head stride of 16382 bytes"),
+        (|l| l.v_offset = 0, "the offset of V of 0 bytes"),
+        (|l| l.layer_stride += 1, "is not a whole number"),
     ];
     for (change, expected) in cases {
         let message = refused(change);

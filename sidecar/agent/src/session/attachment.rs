@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lynx_proto::engine::v1::{Attach, FromAgent, FromEngine, from_agent};
+use lynx_proto::engine::v1::{Attach, FromAgent, FromEngine, Role, from_agent};
 use tokio::sync::{mpsc, watch};
 use tonic::{Status, Streaming};
 
@@ -50,7 +50,8 @@ pub struct Messages {
 impl Engine {
     pub(super) fn new(info: Attach, pool: Pool, outbox: Outbox) -> Self {
         let pool = Arc::new(pool);
-        let rules = Rules::new(Arc::clone(&pool), info.context_tokens, !info.generates);
+        let own_front = info.role() == Role::Decode && !info.generates;
+        let rules = Rules::new(Arc::clone(&pool), info.context_tokens, own_front);
         Self {
             info: Arc::new(info),
             pool,

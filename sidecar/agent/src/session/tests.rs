@@ -8,6 +8,9 @@ use tonic::Code;
 use super::*;
 use crate::testing::{FakeEngine, attach, make_pool, soon};
 
+/// A change, and what is said about it.
+type Case = (fn(&mut Attach), &'static str);
+
 struct Fixture {
     directory: tempfile::TempDir,
     attachment: watch::Receiver<Attachment>,
@@ -103,22 +106,22 @@ async fn a_second_engine_is_refused_by_name_until_the_first_is_gone() {
 #[tokio::test]
 async fn what_does_not_fit_is_refused_by_name_and_kept_for_those_who_ask() {
     let mut fixture = Fixture::new(Role::Decode);
-    let cases: [(&dyn Fn(&mut Attach), &str); 8] = [
-        (&|a| a.api_version = 2, "version 2 of the engine API"),
+    let cases: [Case; 8] = [
+        (|a| a.api_version = 2, "version 2 of the engine API"),
         (
-            &|a| a.role = v1::Role::Prefill.into(),
+            |a| a.role = v1::Role::Prefill.into(),
             "for prefill, and this agent for decode",
         ),
-        (&|a| a.generates = false, "Attach.generates"),
-        (&|a| a.context_tokens = 0, "context_tokens"),
-        (&|a| a.layout = None, "no KV layout"),
+        (|a| a.generates = false, "Attach.generates"),
+        (|a| a.context_tokens = 0, "context_tokens"),
+        (|a| a.layout = None, "no KV layout"),
         (
-            &|a| a.layout.as_mut().unwrap().block_tokens = 16,
+            |a| a.layout.as_mut().unwrap().block_tokens = 16,
             "blocks of 16 tokens",
         ),
-        (&|a| a.pool = None, "no pool"),
+        (|a| a.pool = None, "no pool"),
         (
-            &|a| a.pool.as_mut().unwrap().file = "../pool".to_owned(),
+            |a| a.pool.as_mut().unwrap().file = "../pool".to_owned(),
             "not a plain name",
         ),
     ];

@@ -1,0 +1,306 @@
+//! One attached engine, its links, and what is under way.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lynx_kernels::Profile;
+use lynx_proto::engine::v1::{Abort, Forget, Prefill, Release, Report, Sampling, from_agent};
+use lynx_proto::operator::v1::Link;
+use lynx_proto::peer::v1::{CheckRequest, CheckResponse};
+use lynx_transport::{Clock, Connected, SenderHandle};
+use lynx_units::Epoch;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::serving::{Owed, Serving};
+use super::splitting::Splitting;
+use super::{Role, Signal, refuse_command};
+use crate::control::Status as AgentStatus;
+use crate::counters::Counters;
+use crate::drain::Drain;
+use crate::identity::Identity;
+use crate::requests::{Command, Refusal};
+use crate::session::Engine;
+
+/// Where no transfer has a deadline, look again after this.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// The role while one engine is attached.
+pub(super) struct Node {
+    pub(super) engine: Engine,
+    pub(super) identity: Identity,
+    pub(super) profile: Arc<Profile>,
+    pub(super) clock: Clock,
+    pub(super) splitting: Splitting,
+    pub(super) drain: Drain,
+    pub(super) counters: Arc<Counters>,
+    /// By the decode agents' names.
+    pub(super) links: BTreeMap<String, SenderHandle>,
+    pub(super) serving: HashMap<u64, Serving>,
+    /// What the engine said last about its load.
+    pub(super) report: Report,
+    /// Where peers are told that links are.
+    data: String,
+    signals: mpsc::UnboundedSender<Signal>,
+    forgetting: Vec<oneshot::Sender<Result<(), Refusal>>>,
+    next_request: u64,
+}
+
+impl Node {
+    pub(super) fn new(
+        role: &Role,
+        engine: Engine,
+        identity: Identity,
+        profile: Arc<Profile>,
+        data: String,
+    ) -> Self {
+        Self {
+            engine,
+            identity,
+            profile,
+            clock: role.clock,
+            splitting: role.splitting.clone(),
+            drain: role.options.drain.clone(),
+            counters: Arc::clone(&role.options.counters),
+            links: BTreeMap::new(),
+            serving: HashMap::new(),
+            report: Report::default(),
+            data,
+            signals: role.signals.clone(),
+            forgetting: Vec::new(),
+            next_request: role.next_request,
+        }
+    }
+
+    /// The first number that no request has had.
+    pub(super) fn next_request(&self) -> u64 {
+        self.next_request
+    }
+
+    /// Takes a decode agent's link. One of the same name replaces what was there: the agent has come back.
+    pub(super) fn connect(&mut self, connected: Connected) {
+        let name = connected.peer().name().to_owned();
+        let epoch = connected.epoch();
+        tracing::info!(peer = name, address = %connected.address(), "a decode agent's link is up");
+        let (handle, mut events) = connected.into_sender();
+        self.links.insert(name.clone(), handle);
+        let signals = self.signals.clone();
+        tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                drop(signals.send(Signal::Link(name.clone(), epoch, event)));
+            }
+            drop(signals.send(Signal::LinkOver(name, epoch)));
+        });
+    }
+
+    pub(super) fn handle(&mut self, signal: Signal) {
+        match signal {
+            Signal::Check(request, answer) => drop(answer.send(self.check(&request))),
+            Signal::Asked(asked) => self.asked(*asked),
+            Signal::Unwatched(request) => self.unwatched(request),
+            Signal::Split(split) => self.split(split),
+            Signal::Link(name, epoch, event) => self.on_link(&name, epoch, event),
+            Signal::LinkOver(name, epoch) => self.link_over(&name, epoch),
+        }
+    }
+
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Warm(prompt, done) => self.warm(prompt, done),
+            Command::Forget(done) => self.forget(done),
+            Command::Generate(..) => {
+                let why = "a prefill agent answers no requests: ask a decode agent".to_owned();
+                refuse_command(command, &Refusal::Invalid(why));
+            }
+        }
+    }
+
+    fn check(&self, request: &CheckRequest) -> Result<CheckResponse, Status> {
+        self.fits(request.caller.as_ref())?;
+        Ok(CheckResponse {
+            callee: Some(self.identity.to_proto()),
+            data_address: self.data.clone(),
+            draining: self.drain.is_draining(),
+        })
+    }
+
+    /// Whether a caller fits this agent.
+    pub(super) fn fits(
+        &self,
+        caller: Option<&lynx_proto::peer::v1::Identity>,
+    ) -> Result<(), Status> {
+        let caller =
+            caller.ok_or_else(|| Status::invalid_argument("the caller does not say who it is"))?;
+        match self.identity.difference(caller) {
+            None => Ok(()),
+            Some(difference) => Err(Status::failed_precondition(difference)),
+        }
+    }
+
+    fn link_over(&mut self, name: &str, epoch: Epoch) {
+        // Unless the agent has come back meanwhile.
+        self.links
+            .retain(|other, link| other != name || link.epoch() != epoch);
+    }
+
+    fn warm(&mut self, prompt: Vec<u32>, done: oneshot::Sender<Result<(), Refusal>>) {
+        let most = self.engine.info().context_tokens as usize;
+        if prompt.is_empty() || prompt.len() > most {
+            let why = format!(
+                "a prompt must have 1 to {most} tokens, not {}",
+                prompt.len()
+            );
+            drop(done.send(Err(Refusal::Invalid(why))));
+            return;
+        }
+        let request = self.number();
+        let prefill = Prefill {
+            request,
+            tokens: prompt,
+            from_token: 0,
+            sampling: Some(GREEDY),
+            trace: None,
+        };
+        self.say(from_agent::Kind::Prefill(prefill));
+        self.serving
+            .insert(request, Serving::new(Owed::Warmed(done)));
+    }
+
+    fn forget(&mut self, done: oneshot::Sender<Result<(), Refusal>>) {
+        let why = "the prefill agent was told to forget every prompt";
+        let requests: Vec<u64> = self.serving.keys().copied().collect();
+        for request in requests {
+            self.fail(request, Status::cancelled(why));
+        }
+        self.forgetting.push(done);
+        self.say(from_agent::Kind::Forget(Forget {}));
+    }
+
+    /// The engine has forgotten.
+    pub(super) fn forgotten(&mut self) {
+        if !self.forgetting.is_empty() {
+            drop(self.forgetting.remove(0).send(Ok(())));
+        }
+    }
+
+    /// The engine is gone, and everything with it.
+    pub(super) fn lose_engine(&mut self, why: &str) {
+        let why = format!("the prefill engine is gone: {why}");
+        let requests: Vec<u64> = self.serving.keys().copied().collect();
+        for request in requests {
+            self.fail(request, Status::unavailable(why.clone()));
+        }
+        for done in self.forgetting.drain(..) {
+            drop(done.send(Err(Refusal::Unavailable(why.clone()))));
+        }
+    }
+
+    /// Tells how this agent is, where that has changed.
+    pub(super) fn tell_status(&self, status: &watch::Sender<AgentStatus>) {
+        let owed = self
+            .serving
+            .values()
+            .filter_map(|serving| match &serving.owed {
+                Owed::Transfer(transfer) => Some(transfer.coding.bf16_bytes()),
+                Owed::Nothing | Owed::Warmed(_) => None,
+            });
+        let now = AgentStatus {
+            ready: true,
+            running: self.report.running,
+            waiting: self.report.waiting,
+            pending_kv_bytes: owed.sum(),
+            links: self
+                .links
+                .iter()
+                .map(|(name, link)| link_status(name, link))
+                .collect(),
+            token_time_ns: self.report.token_time_ns,
+            attach_error: None,
+            anchor_eighths: 0,
+        };
+        status.send_if_modified(|told| {
+            let changed = *told != now;
+            *told = now;
+            changed
+        });
+    }
+
+    /// When the first transfer must be with the transport.
+    pub(super) fn next_deadline(&self) -> Instant {
+        let deadlines = self.serving.values().filter_map(Serving::deadline);
+        deadlines.min().unwrap_or_else(|| Instant::now() + IDLE)
+    }
+
+    /// Fails what is late.
+    pub(super) fn expire(&mut self) {
+        let now = Instant::now();
+        let late = |serving: &Serving| serving.deadline().is_some_and(|due| due <= now);
+        let late = self.serving.iter().filter(|(_, serving)| late(serving));
+        let late: Vec<u64> = late.map(|(request, _)| *request).collect();
+        for request in late {
+            let why = "the transfer's deadline has passed";
+            self.fail(request, Status::deadline_exceeded(why));
+        }
+    }
+
+    /// A number for the next request.
+    pub(super) fn number(&mut self) -> u64 {
+        let number = self.next_request;
+        self.next_request += 1;
+        number
+    }
+
+    /// Says something to the engine. One that is gone says so in its last message.
+    pub(super) fn say(&self, kind: from_agent::Kind) {
+        self.engine.send(kind).ok();
+    }
+
+    /// Has the engine stop what nobody waits for any more.
+    pub(super) fn abort(&self, request: u64) {
+        self.say(from_agent::Kind::Abort(Abort { request }));
+    }
+
+    /// Lets go of a request as far as that can be.
+    pub(super) fn settle(&mut self, request: u64) {
+        let Some(serving) = self.serving.get_mut(&request) else {
+            return;
+        };
+        if serving.may_release() {
+            if let Some(transfer) = serving.transfer() {
+                transfer.work = None;
+            }
+            serving.blocks = None;
+            self.engine
+                .send(from_agent::Kind::Release(Release { request }))
+                .ok();
+        }
+        if self.serving.get(&request).is_some_and(Serving::is_over) {
+            self.serving.remove(&request);
+        }
+    }
+}
+
+/// What is known of a link that is up.
+fn link_status(name: &str, link: &SenderHandle) -> Link {
+    let estimate = link.stats().estimate;
+    Link {
+        peer: name.to_owned(),
+        up: true,
+        transport: "TCP".to_owned(),
+        rate_bps: estimate.rate.bits_per_second(),
+        round_trip_ns: estimate
+            .round_trip
+            .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+        error: String::new(),
+    }
+}
+
+/// How the first token of a prompt is chosen that nobody reads.
+const GREEDY: Sampling = Sampling {
+    temperature: 0.0,
+    top_k: 0,
+    top_p: 1.0,
+    seed: 0,
+};

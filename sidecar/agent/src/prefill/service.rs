@@ -1,0 +1,123 @@
+//! Peer control: what decode agents ask.
+//!
+//! Every question goes to the role's loop, which answers it; here are only the streams. A stream that its caller drops is
+//! told to the loop too: that is how a transfer is cancelled.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use lynx_proto::peer::v1::peer_server::{Peer, PeerServer};
+use lynx_proto::peer::v1::{CheckRequest, CheckResponse, TransferEvent, TransferRequest};
+use lynx_telemetry as telemetry;
+use tokio::sync::{mpsc, oneshot};
+use tonic::{Request, Response, Status};
+
+use super::Signal;
+
+/// The longest message: a prompt of a million tokens and some.
+const MAX_MESSAGE: usize = 8 << 20;
+
+/// What is told of a transfer.
+pub(super) type Events = mpsc::UnboundedSender<Result<TransferEvent, Status>>;
+
+/// A transfer that was asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) request: TransferRequest,
+    /// The caller's span.
+    pub(super) parent: telemetry::Context,
+    pub(super) answer: oneshot::Sender<Result<Taken, Status>>,
+}
+
+/// A transfer that was begun.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// Which.
+    pub(super) request: u64,
+    /// What happens to it.
+    pub(super) events: mpsc::UnboundedReceiver<Result<TransferEvent, Status>>,
+}
+
+/// The service.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    signals: mpsc::UnboundedSender<Signal>,
+}
+
+impl Service {
+    pub(super) fn server(signals: mpsc::UnboundedSender<Signal>) -> PeerServer<Self> {
+        PeerServer::new(Self { signals }).max_decoding_message_size(MAX_MESSAGE)
+    }
+
+    async fn ask<T>(
+        &self,
+        signal: impl FnOnce(oneshot::Sender<Result<T, Status>>) -> Signal,
+    ) -> Result<T, Status> {
+        let (answer, answered) = oneshot::channel();
+        // A role that has ended drops the question, and with it the answer's sender.
+        drop(self.signals.send(signal(answer)));
+        answered.await.unwrap_or_else(|_| {
+            let why = "this prefill agent is shutting down: ask another";
+            Err(Status::unavailable(why))
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Peer for Service {
+    type TransferStream = Watched;
+
+    async fn check(
+        &self,
+        request: Request<CheckRequest>,
+    ) -> Result<Response<CheckResponse>, Status> {
+        let request = request.into_inner();
+        let answer = self.ask(|answer| Signal::Check(request, answer)).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn transfer(
+        &self,
+        request: Request<TransferRequest>,
+    ) -> Result<Response<Watched>, Status> {
+        let parent = telemetry::context_from_metadata(request.metadata());
+        let request = request.into_inner();
+        let asked = |answer| {
+            Signal::Asked(Box::new(Asked {
+                request,
+                parent,
+                answer,
+            }))
+        };
+        let Taken { request, events } = self.ask(asked).await?;
+        Ok(Response::new(Watched {
+            request,
+            events,
+            signals: self.signals.clone(),
+        }))
+    }
+}
+
+/// A transfer's events. Dropping it says that nobody listens any more.
+#[derive(Debug)]
+pub(super) struct Watched {
+    request: u64,
+    events: mpsc::UnboundedReceiver<Result<TransferEvent, Status>>,
+    signals: mpsc::UnboundedSender<Signal>,
+}
+
+impl Stream for Watched {
+    type Item = Result<TransferEvent, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.events.poll_recv(context)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // A role that has ended needs to know no more.
+        drop(self.signals.send(Signal::Unwatched(self.request)));
+    }
+}

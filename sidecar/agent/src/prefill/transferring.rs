@@ -1,0 +1,339 @@
+//! A transfer from the question to its last byte.
+//!
+//! The order: the transfer is opened on the link at once, so that the offer travels while the engine begins. What the engine
+//! had in its cache is split as soon as it says so, but only the first range of tokens: that keeps the link busy while the
+//! engine evaluates the rest, which would otherwise share its cores with the splitting; the other cached ranges follow the
+//! first computed chunk, or the first token. What is computed is split layer by layer.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use lynx_proto::engine::v1::{Prefill, TraceContext, from_agent};
+use lynx_proto::peer::v1::{First, Layer, Sent, Started, TransferRequest, transfer_event};
+use lynx_protocol::sender::OpenTransfer;
+use lynx_telemetry::{self as telemetry, KeyValue, attributes, names};
+use lynx_units::TransferId;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::node::Node;
+use super::service::{Asked, Taken};
+use super::serving::{Owed, Serving, Transfer, UnitRanges};
+use super::splitting::{Split, Work};
+use crate::clock;
+use crate::coding::Coding;
+use crate::identity::profile_name;
+use crate::memory;
+use crate::pool::Readable;
+use crate::session::Message;
+
+impl Node {
+    /// A peer asks for KV.
+    pub(super) fn asked(&mut self, asked: Asked) {
+        let Asked {
+            request,
+            parent,
+            answer,
+        } = asked;
+        let (to, id) = (request.link.clone(), request.transfer);
+        let begun = self.begin(request, &parent);
+        if let Err(status) = &begun {
+            tracing::info!(
+                peer = to,
+                transfer = id,
+                why = status.message(),
+                "a transfer was refused"
+            );
+        }
+        // A caller that is gone drops what it would have watched, or never got.
+        if let Err(Ok(taken)) = answer.send(begun) {
+            self.unwatched(taken.request);
+        }
+    }
+
+    fn begin(
+        &mut self,
+        asked: TransferRequest,
+        parent: &telemetry::Context,
+    ) -> Result<Taken, Status> {
+        self.fits(asked.caller.as_ref())?;
+        let coding = self.coding(&asked)?;
+        let link = self.links.get(&asked.link).cloned().ok_or_else(|| {
+            let name = self.identity.name();
+            let link = &asked.link;
+            Status::unavailable(format!(
+                "{link} is not connected to {name}: is its link down?"
+            ))
+        })?;
+        let now = clock::unix_ns();
+        let remaining = clock::until(asked.deadline_unix_ns, now);
+        if remaining.is_zero() {
+            return Err(Status::deadline_exceeded(
+                "the transfer's deadline has passed, or the clocks of the two nodes differ",
+            ));
+        }
+        let id = TransferId(asked.transfer);
+        if self.find(&asked.link, link.epoch(), id).is_some() {
+            return Err(Status::already_exists(format!(
+                "transfer {id} is under way on this link: give every transfer and every retry a new number"
+            )));
+        }
+        let draining = "this prefill agent is draining: ask another";
+        let in_flight = self.drain.enter();
+        let in_flight = in_flight.ok_or_else(|| Status::unavailable(draining))?;
+        let opened = link.open(OpenTransfer {
+            transfer: id,
+            descriptor: coding.descriptor_bytes().into(),
+            plan: Arc::new(coding.transfer().clone()),
+            deadline: self.clock.now() + remaining,
+        });
+        opened.map_err(|over| Status::unavailable(over.to_string()))?;
+        let span = telemetry::start(names::TRANSFER, telemetry::Kind::Server, parent);
+        span.set(KeyValue::new(attributes::PEER, asked.link.clone()));
+        span.set(KeyValue::new(attributes::METHOD, coding.method().id()));
+        let number = i64::try_from(asked.transfer).unwrap_or(i64::MAX);
+        span.set(KeyValue::new(attributes::TRANSFER, number));
+        let (traceparent, tracestate) = telemetry::inject(span.context());
+        self.counters.transfers_begun.add(1);
+        self.counters.transfer_kv_bytes.add(coding.bf16_bytes());
+        let request = self.number();
+        self.say(from_agent::Kind::Prefill(Prefill {
+            request,
+            from_token: coding.descriptor().from_token,
+            tokens: asked.tokens,
+            sampling: asked.sampling,
+            trace: Some(TraceContext {
+                traceparent,
+                tracestate,
+            }),
+        }));
+        let (events, watched) = mpsc::unbounded_channel();
+        let transfer = Transfer {
+            id,
+            to: asked.link,
+            link,
+            coding: Arc::new(coding),
+            events: Some(events),
+            timeline: asked.timeline,
+            deadline: Instant::now() + remaining,
+            work: None,
+            asked: HashSet::new(),
+            split: 0,
+            cached_asked: false,
+            computed_unix_ns: now..now,
+            span,
+            in_flight,
+        };
+        let owed = Owed::Transfer(Box::new(transfer));
+        self.serving.insert(request, Serving::new(owed));
+        Ok(Taken {
+            request,
+            events: watched,
+        })
+    }
+
+    /// The coding that is asked for, if it is that of the prompt and of this agent's profile.
+    fn coding(&self, asked: &TransferRequest) -> Result<Coding, Status> {
+        let invalid = |why: String| Err(Status::invalid_argument(why));
+        let Some(descriptor) = &asked.coding else {
+            return invalid("the transfer has no coding".to_owned());
+        };
+        // First of all: a plan is as long as the descriptor says.
+        let tokens = asked.tokens.len();
+        if tokens as u64 != u64::from(descriptor.prompt_tokens) {
+            return invalid(format!(
+                "the coding is of a prompt of {} tokens, and {tokens} came",
+                descriptor.prompt_tokens
+            ));
+        }
+        let most = self.engine.info().context_tokens;
+        if descriptor.prompt_tokens > most {
+            return invalid(format!(
+                "the prompt has {tokens} tokens, and the prefill engine takes {most}"
+            ));
+        }
+        let profile = profile_name(&self.profile);
+        if descriptor.profile != profile {
+            return Err(Status::failed_precondition(format!(
+                "the profile is {} in the coding and {profile} on {}",
+                descriptor.profile,
+                self.identity.name()
+            )));
+        }
+        let shape = self.engine.pool().layout().shape();
+        Coding::new(shape, descriptor).or_else(|error| invalid(error.to_string()))
+    }
+
+    /// What the engine says.
+    pub(super) fn hear(&mut self, message: Message) {
+        match message {
+            Message::PrefillStarted {
+                request,
+                blocks,
+                cached_tokens,
+                start_unix_ns,
+            } => self.started(request, blocks, cached_tokens, start_unix_ns),
+            Message::Published {
+                request,
+                layer,
+                tokens,
+                start_unix_ns,
+                end_unix_ns,
+            } => self.published(request, layer, tokens, start_unix_ns..end_unix_ns),
+            Message::PrefillDone {
+                request,
+                first_token,
+            } => self.computed(request, first_token),
+            Message::Finished(finished) => self.finished(&finished),
+            Message::Refused(refused) => self.refused(refused),
+            Message::Report(report) => self.report = report,
+            Message::Forgotten => self.forgotten(),
+            // A prefill engine's progress is what it publishes; its rules admit no Expect.
+            Message::Progress(_)
+            | Message::Expect(_)
+            | Message::WriteGrant { .. }
+            | Message::Detached(_) => {}
+        }
+    }
+
+    fn started(&mut self, request: u64, blocks: Arc<Readable>, cached: u32, start_unix_ns: u64) {
+        let Some(serving) = self.serving.get_mut(&request) else {
+            return;
+        };
+        serving.blocks = Some(Arc::clone(&blocks));
+        if let Some(transfer) = serving.transfer() {
+            transfer.tell(transfer_event::Kind::Started(Started {
+                start_unix_ns,
+                cached_tokens: cached,
+            }));
+            let cached = KeyValue::new(attributes::CACHED_TOKENS, i64::from(cached));
+            transfer.span.set(cached);
+            transfer.computed_unix_ns = start_unix_ns..start_unix_ns;
+            transfer.work = Some(Arc::new(Work {
+                request,
+                transfer: transfer.id,
+                coding: Arc::clone(&transfer.coding),
+                profile: Arc::clone(&self.profile),
+                blocks,
+                link: transfer.link.clone(),
+                trace: transfer.span.context().clone(),
+                over: AtomicBool::new(false),
+            }));
+        }
+        let ranges = UnitRanges::First;
+        serving.split_ended_in(&self.splitting, &(0..cached), None, ranges);
+    }
+
+    fn published(&mut self, request: u64, layer: u32, tokens: Range<u32>, pass: Range<u64>) {
+        let Some(serving) = self.serving.get_mut(&request) else {
+            return;
+        };
+        let Some(transfer) = serving.transfer() else {
+            return;
+        };
+        transfer.computed_unix_ns.end = transfer.computed_unix_ns.end.max(pass.end);
+        if transfer.timeline {
+            transfer.tell(transfer_event::Kind::Layer(Layer {
+                layer,
+                first_token: tokens.start,
+                end_token: tokens.end,
+                start_unix_ns: pass.start,
+                end_unix_ns: pass.end,
+            }));
+        }
+        let layer = layer as usize;
+        serving.split_ended_in(&self.splitting, &tokens, Some(layer), UnitRanges::All);
+        if layer + 1 == self.engine.pool().layout().shape().layers {
+            self.split_cached(request);
+        }
+    }
+
+    /// Has all split that was there before the request came.
+    fn split_cached(&mut self, request: u64) {
+        let Some(serving) = self.serving.get_mut(&request) else {
+            return;
+        };
+        let Some(transfer) = serving.transfer() else {
+            return;
+        };
+        if std::mem::replace(&mut transfer.cached_asked, true) {
+            return;
+        }
+        let Some(blocks) = serving.blocks.clone() else {
+            return;
+        };
+        // Whatever is published of all layers by now; what was asked for before is not asked for again.
+        let layers = 0..blocks.shape().layers;
+        let everywhere = layers.map(|layer| blocks.published(layer)).min();
+        let tokens = 0..everywhere.unwrap_or(0);
+        serving.split_ended_in(&self.splitting, &tokens, None, UnitRanges::All);
+    }
+
+    fn computed(&mut self, request: u64, token: u32) {
+        let Some(serving) = self.serving.get_mut(&request) else {
+            return;
+        };
+        serving.done = true;
+        if let Some(transfer) = serving.transfer() {
+            let Range { start, end } = transfer.computed_unix_ns;
+            transfer.tell(transfer_event::Kind::First(First {
+                token,
+                end_unix_ns: end,
+            }));
+            telemetry::span_at(
+                names::PREFILL,
+                telemetry::Kind::Internal,
+                transfer.span.context(),
+                clock::system_time(start),
+                clock::system_time(end),
+                [],
+            );
+        }
+        self.split_cached(request);
+        self.tell_sent(request);
+        self.settle(request);
+    }
+
+    /// The splitting thread has done a job.
+    pub(super) fn split(&mut self, split: Split) {
+        let Some(serving) = self.serving.get_mut(&split.request) else {
+            return;
+        };
+        serving.queued -= 1;
+        let request = split.request;
+        match split.bytes {
+            Ok([anchor, residual]) => {
+                if let Some(transfer) = serving.transfer() {
+                    transfer.split += 1;
+                }
+                self.counters.anchor_bytes.add(anchor);
+                self.counters.residual_bytes.add(residual);
+                let took = u64::try_from(split.took.as_nanos());
+                self.counters.split_ns.add(took.unwrap_or(u64::MAX));
+                self.tell_sent(request);
+            }
+            Err(error) => self.fail(request, Status::internal(error.to_string())),
+        }
+        self.settle(request);
+    }
+
+    /// Tells that all KV is with the transport, where it is.
+    fn tell_sent(&mut self, request: u64) {
+        let engine_memory_bytes = self.report.memory_bytes;
+        let Some(serving) = self.serving.get_mut(&request) else {
+            return;
+        };
+        let done = serving.done;
+        let Some(transfer) = serving.transfer().filter(|t| done && t.is_all_split()) else {
+            return;
+        };
+        transfer.tell(transfer_event::Kind::Sent(Sent {
+            engine_memory_bytes,
+            agent_memory_bytes: memory::peak_bytes().unwrap_or(0),
+        }));
+        transfer.events = None;
+    }
+}
