@@ -28,6 +28,7 @@ pub(crate) fn message(options: &Options, opened: &Opened, engine: &Engine) -> ap
             blocks: options.kv_blocks,
         }),
         generates: options.role == Role::Decode,
+        weights: name.clone(),
         context_tokens: opened.context(options.kv_blocks),
     }
 }

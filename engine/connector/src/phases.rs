@@ -124,3 +124,60 @@ impl Phases {
 fn number(name: &'static str, value: u32) -> KeyValue {
     KeyValue::new(name, i64::from(value))
 }
+
+#[cfg(test)]
+mod tests {
+    use lynx_engine::RequestId;
+    use lynx_units::Timestamp;
+
+    use super::*;
+
+    const REQUEST: RequestId = RequestId(1);
+
+    fn at(unix_ns: u64) -> Moment {
+        Moment {
+            engine: Timestamp::ORIGIN,
+            unix_ns,
+        }
+    }
+
+    fn token(index: u32, provisional: bool) -> EngineEvent {
+        EngineEvent::Token {
+            request: REQUEST,
+            index,
+            token: 5,
+            provisional,
+        }
+    }
+
+    fn between(phase: &Phase) -> Option<(u64, u64)> {
+        phase.times.map(|(from, to)| (from.unix_ns, to.unix_ns))
+    }
+
+    #[test]
+    fn a_phase_lasts_from_its_first_step_to_its_last() {
+        let mut phases = Phases::new(Context::new(), at(0));
+        phases.see(&[token(0, false)], at(5), at(5));
+        phases.see(&[token(1, true)], at(10), at(20));
+        phases.see(&[token(2, true)], at(20), at(30));
+        let verified = EngineEvent::Verified {
+            request: REQUEST,
+            drafted: 2,
+            accepted: 1,
+        };
+        let events = [token(1, false), verified, token(2, false)];
+        phases.see(&events, at(40), at(60));
+        phases.see(&[token(3, false)], at(60), at(70));
+        phases.see(&[token(4, false)], at(70), at(80));
+        let Phases {
+            draft,
+            verify,
+            decode,
+            ..
+        } = phases;
+        assert_eq!((between(&draft), draft.tokens), (Some((10, 30)), 2));
+        assert_eq!(between(&verify), Some((40, 60)));
+        assert_eq!((verify.tokens, verify.kept), (2, 1));
+        assert_eq!((between(&decode), decode.tokens), (Some((60, 80)), 2));
+    }
+}

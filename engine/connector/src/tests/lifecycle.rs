@@ -8,6 +8,7 @@ use api::from_engine::Kind as Heard;
 
 use super::Agent;
 use super::plain::{Seen, expected, prompt, submit};
+use crate::opened::Opened;
 use crate::{ConnectorError, Role};
 
 #[test]
@@ -78,4 +79,15 @@ fn an_aborted_request_ends_at_once() {
     let seen = seen.until_the_end(&mut link, 1);
     assert_eq!(seen.finished.unwrap().reason(), api::FinishReason::Aborted);
     link.wait_for_free_blocks(16);
+}
+
+#[test]
+fn a_model_that_can_not_be_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("no.gguf");
+    let message = Opened::open(&path).unwrap_err().to_string();
+    assert!(message.contains("no.gguf"), "{message}");
+    std::fs::write(&path, "GGUF and nothing else").unwrap();
+    let message = Opened::open(&path).unwrap_err().to_string();
+    assert!(message.contains("no.gguf"), "{message}");
 }
