@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use lynx_agent::command::AgentArgs;
 use lynx_units::{BitRate, Width};
 
 use crate::run::Scenario;
@@ -27,9 +28,10 @@ pub enum Command {
     Bench(Bench),
     /// Make a model's profile: which bits of its KV cache matter most
     Calibrate(Calibrate),
-    /// A node of the demo
-    #[command(subcommand, hide = true)]
-    Node(Node),
+    /// Run the embedded engine beside an agent
+    Engine(Engine),
+    /// Run an agent: what the lynx-agent program does
+    Agent(Agent),
 }
 
 /// What every command that runs the model takes.
@@ -173,34 +175,53 @@ pub struct Calibrate {
     pub out: PathBuf,
 }
 
-/// `lynx node`.
-#[derive(Debug, Subcommand)]
-pub enum Node {
-    /// Computes prompts and sends their KV
-    Prefill(NodeOptions),
-    /// Receives KV and answers
-    Decode {
-        /// What both nodes take
-        #[command(flatten)]
-        options: NodeOptions,
-        /// Where the prefill node's KV comes from
-        #[arg(long)]
-        data: SocketAddr,
-        /// Where the prefill node takes requests
-        #[arg(long)]
-        control: SocketAddr,
-    },
+/// `lynx engine`.
+#[derive(Debug, Args)]
+pub struct Engine {
+    /// What the engine is for
+    #[arg(long)]
+    pub role: Role,
+    /// A llama-architecture GGUF; the default is SmolLM2-135M-Instruct, which `make model` fetches
+    #[arg(long, value_name = "PATH")]
+    pub model: Option<PathBuf>,
+    /// The model's name for clients; by default the one in the file
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The Unix socket on which the agent listens
+    #[arg(long, value_name = "PATH", default_value = "/run/lynx/engine.sock")]
+    pub socket: PathBuf,
+    /// A folder that agent and engine share, in memory if possible: the KV pool lies in it
+    #[arg(long, value_name = "PATH", default_value = "/run/lynx")]
+    pub shared_directory: PathBuf,
+    /// Tokens of KV for all requests and the prefix cache together
+    #[arg(long, value_name = "N", default_value = "8192", value_parser = clap::value_parser!(u32).range(64..))]
+    pub max_tokens: u32,
+    /// Threads of the engine; by default one for each CPU
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Say what it comes to on standard output, and end with standard input
+    #[arg(long, hide = true)]
+    pub attended: bool,
 }
 
-/// What both nodes take.
+/// `lynx agent`.
 #[derive(Debug, Args)]
-pub struct NodeOptions {
-    /// What to run it on
+pub struct Agent {
+    /// What the `lynx-agent` program takes
     #[command(flatten)]
-    pub model: Model,
-    /// The longest sequence, prompt and answer
-    #[arg(long)]
-    pub max_tokens: u32,
+    pub agent: AgentArgs,
+    /// Say what it comes to on standard output, and end with standard input
+    #[arg(long, hide = true)]
+    pub attended: bool,
+}
+
+/// What an engine is for.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Role {
+    /// It computes prompts whose KV an agent sends
+    Prefill,
+    /// It answers requests whose KV an agent receives
+    Decode,
 }
 
 /// How wide an anchor is.
@@ -213,10 +234,10 @@ pub enum Anchor {
 }
 
 impl Anchor {
-    /// The width in eighths of a bit, where it is fixed.
-    pub fn eighths(self) -> Option<u8> {
+    /// The width, where it is fixed.
+    pub const fn width(self) -> Option<Width> {
         match self {
-            Self::Fixed(width) => Some(width.eighths()),
+            Self::Fixed(width) => Some(width),
             Self::Auto => None,
         }
     }

@@ -1,31 +1,33 @@
-//! A prefill node and a decode node as two processes, and the emulated link between them.
+//! A prefill node and a decode node on this machine, an agent and an engine each, and the emulated link between them.
 //!
-//! The parent of the demo and of the benches. Dropping a [`Cluster`] ends both nodes and the link, and a node whose parent
-//! was killed reads the end of its input and leaves.
+//! The parent of the demo and of the benches: it starts the same four programs that a cluster runs, and asks the decode
+//! agent's endpoint like any client. Dropping a [`Cluster`] ends all of them, and a process whose parent was killed reads
+//! the end of its input and leaves.
+
+mod endpoint;
+mod process;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use lynx_transport::emulate::{LinkOptions, Relay};
-use lynx_units::BitRate;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command as Process};
+use lynx_units::{BitRate, Width};
+use serde_json::{Value, json};
 
-use crate::node::messages::{AnchorWidths, Command, Ready, Report, RunSpec};
-use crate::run::{Event, Scenario};
+use self::endpoint::Endpoint;
+use self::process::Process;
+use crate::run::{AnchorWidths, Event, Method, Scenario};
 
-/// How long a node may take from its start until it works: a cold disk has to read the model.
-const START: Duration = Duration::from_secs(120);
-/// How long a node may say nothing while it works.
-const SILENCE: Duration = Duration::from_secs(300);
+/// What the engines' model is called at the endpoint.
+const MODEL: &str = "model";
+/// An address whose port the system chooses.
+const ANY_PORT: &str = "127.0.0.1:0";
 
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The `lynx` program, which both nodes run: see [`this_program`].
+    /// The `lynx` program, which all processes run: see [`this_program`].
     pub program: PathBuf,
     /// The model's file.
     pub model: PathBuf,
@@ -35,10 +37,27 @@ pub struct Options {
     pub link: BitRate,
     /// Where the emulated link listens; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Threads of each node's engine.
+    /// Threads of each engine.
     pub threads: usize,
     /// The longest sequence, prompt and answer, in tokens.
     pub max_tokens: u32,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    /// How the KV travels.
+    pub method: Method,
+    /// The prompt.
+    pub prompt: Vec<u32>,
+    /// How many tokens to answer with at most.
+    pub max_tokens: u32,
+    /// 0 is greedy.
+    pub temperature: f32,
+    /// The seed of sampling.
+    pub seed: u64,
+    /// The anchor's mean width; `None` leaves it to the policy.
+    pub anchor: Option<Width>,
 }
 
 /// Two nodes and a link.
@@ -48,7 +67,8 @@ pub struct Cluster {
     decode: Node,
     /// Held for its life.
     _link: Relay,
-    next_run: u64,
+    /// Sockets, configurations and KV pools; held for its life, and dropped after the processes.
+    _folder: tempfile::TempDir,
 }
 
 /// How one run went.
@@ -64,53 +84,54 @@ pub struct Outcome {
     pub memory_bytes: [Option<u64>; 2],
 }
 
+/// An agent, its engine, and where the agent answers.
+#[derive(Debug)]
+struct Node {
+    agent: Process,
+    engine: Process,
+    endpoint: Endpoint,
+    about: Value,
+}
+
 impl Cluster {
     /// Starts both nodes and waits until they work.
     ///
     /// # Errors
-    /// Where a node can't start; the message is the node's own.
+    /// Where a process can't start; the message is its own.
     pub async fn start(options: &Options) -> Result<Self> {
-        let mut prefill = Node::start(options, &["prefill"])?;
-        let ready = prefill.ready().await?;
-        let (Some(data), Some(control)) = (ready.data, ready.control) else {
-            bail!("the prefill node does not say where it listens");
-        };
+        let folder = tempfile::Builder::new()
+            .prefix("lynx-")
+            .tempdir_in(memory_backed())
+            .context("making a folder for sockets and KV pools")?;
+        let data = free_address()?;
         let relay = Relay::start(options.listen, data, LinkOptions::new(options.link))?;
-        let (data, control) = (relay.address().to_string(), control.to_string());
-        let mut decode = Node::start(options, &["decode", "--data", &data, "--control", &control])?;
-        if let Err(error) = decode.ready().await {
-            return Err(prefill.blamed_for(error));
-        }
+        let prefill = json!({
+            "role": "prefill",
+            "listen": {"http": ANY_PORT, "peer": ANY_PORT, "data": data, "announcedData": relay.address()},
+        });
+        let prefill = Node::start(options, folder.path(), prefill).await?;
+        let decode = json!({
+            "role": "decode",
+            "listen": {"http": ANY_PORT},
+            "peers": [text(&prefill.about, "peer")?],
+        });
+        let mut decode = Node::start(options, folder.path(), decode).await?;
+        decode.agent.until("linked").await?;
         Ok(Self {
             prefill,
             decode,
             _link: relay,
-            next_run: 1,
+            _folder: folder,
         })
     }
 
-    /// What the decode node says of itself.
-    pub fn about(&self) -> Option<&Ready> {
-        self.decode.about.as_ref()
-    }
-
-    /// Has the prefill node compute `prompt` and keep it; `progress` is told (done, total) tokens.
+    /// Has the prefill node compute `prompt` and keep it.
     ///
     /// # Errors
     /// Where the node can't, or has ended.
-    pub async fn warm(&mut self, prompt: &[u32], mut progress: impl FnMut(u32, u32)) -> Result<()> {
-        self.prefill
-            .tell(&Command::Warm {
-                prompt: prompt.to_vec(),
-            })
-            .await?;
-        loop {
-            match self.prefill.hear().await? {
-                Report::Warming { done, total } => progress(done, total),
-                Report::Warmed => return Ok(()),
-                other => return Err(unexpected("the prefill node", other)),
-            }
-        }
+    pub async fn warm(&mut self, prompt: &[u32]) -> Result<()> {
+        let warmed = self.prefill.endpoint.warm(prompt).await;
+        warmed.map_err(|error| self.blame(error))
     }
 
     /// Brings both nodes to where `scenario` begins for `prompt`: the decode node knows nothing, the prefill node the prompt
@@ -118,60 +139,158 @@ impl Cluster {
     ///
     /// # Errors
     /// Where a node has ended.
-    pub async fn prepare(
-        &mut self,
-        scenario: Scenario,
-        prompt: &[u32],
-        progress: impl FnMut(u32, u32),
-    ) -> Result<()> {
-        self.decode.forget().await?;
+    pub async fn prepare(&mut self, scenario: Scenario, prompt: &[u32]) -> Result<()> {
+        let reset = self.decode.endpoint.reset().await;
+        reset.map_err(|error| self.blame(error))?;
         match scenario {
-            Scenario::Warm => self.warm(prompt, progress).await,
-            Scenario::Cold => self.prefill.forget().await,
-        }
-    }
-
-    /// Answers one request; `watch` sees every event as it is told. The request gets a run number of its own.
-    ///
-    /// # Errors
-    /// Where the request fails, or a node has ended.
-    pub async fn run(
-        &mut self,
-        mut spec: RunSpec,
-        mut watch: impl FnMut(&Event),
-    ) -> Result<Outcome> {
-        spec.run = self.next_run;
-        self.next_run += 1;
-        let this = spec.run;
-        self.decode.tell(&Command::Run(spec)).await?;
-        let mut events = Vec::new();
-        loop {
-            let report = match self.decode.hear().await {
-                Ok(report) => report,
-                Err(error) => return Err(self.prefill.blamed_for(error)),
-            };
-            match report {
-                Report::Happened { run, event } if run == this => {
-                    watch(&event);
-                    events.push(event);
-                }
-                Report::Finished {
-                    run,
-                    tokens,
-                    anchor,
-                    memory_bytes,
-                } if run == this => {
-                    return Ok(Outcome {
-                        events,
-                        tokens,
-                        anchor,
-                        memory_bytes,
-                    });
-                }
-                other => return Err(unexpected("the decode node", other)),
+            Scenario::Warm => self.warm(prompt).await,
+            Scenario::Cold => {
+                let reset = self.prefill.endpoint.reset().await;
+                reset.map_err(|error| self.blame(error))
             }
         }
     }
+
+    /// Answers one request, past its end so that every run has the same length; `watch` sees every event as it is told.
+    ///
+    /// # Errors
+    /// Where the request fails, or a node has ended.
+    pub async fn run(&mut self, spec: &RunSpec, mut watch: impl FnMut(&Event)) -> Result<Outcome> {
+        let mut outcome = Outcome {
+            events: Vec::new(),
+            tokens: Vec::new(),
+            anchor: None,
+            memory_bytes: [None; 2],
+        };
+        let told = self.decode.endpoint.complete(spec, |event| {
+            outcome.take(&event);
+            watch(&event);
+            outcome.events.push(event);
+        });
+        let told = told.await;
+        told.map_err(|error| self.blame(error))?;
+        Ok(outcome)
+    }
+
+    /// The processes by name, with their ids: for tests of what their deaths do.
+    pub fn processes(&self) -> Vec<(String, u32)> {
+        let nodes = [&self.prefill, &self.decode];
+        let processes = nodes
+            .into_iter()
+            .flat_map(|node| [&node.agent, &node.engine]);
+        processes
+            .filter_map(|process| Some((process.name().to_owned(), process.id()?)))
+            .collect()
+    }
+
+    /// What is wrong may be that a process is gone.
+    fn blame(&mut self, error: anyhow::Error) -> anyhow::Error {
+        let nodes = [&mut self.prefill, &mut self.decode];
+        let mut processes = nodes
+            .into_iter()
+            .flat_map(|node| [&mut node.agent, &mut node.engine]);
+        match processes.find_map(Process::ended) {
+            Some(ended) => error.context(ended),
+            None => error,
+        }
+    }
+}
+
+impl Outcome {
+    fn take(&mut self, event: &Event) {
+        match *event {
+            Event::Token {
+                token,
+                provisional: false,
+                ..
+            } => self.tokens.push(token),
+            Event::Summary {
+                anchor,
+                memory_bytes,
+            } => {
+                self.anchor = anchor;
+                self.memory_bytes = memory_bytes;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Node {
+    /// Starts an agent, then its engine, and waits until the engine is attached.
+    async fn start(options: &Options, folder: &Path, mut config: Value) -> Result<Self> {
+        let role = text(&config, "role")?.to_owned();
+        let role = role.as_str();
+        let folder = folder.join(role);
+        std::fs::create_dir(&folder)?;
+        let socket = folder.join("engine.sock");
+        config["engine"] = json!({"socket": socket, "sharedDirectory": folder});
+        config["pod"] = json!({"name": role});
+        config["http"] = json!({"admin": true});
+        config["telemetry"] = json!({"log": "warn"});
+        config["transfer"] = json!({
+            "profile": options.profile.as_deref().unwrap_or(Path::new("")),
+            "objective": "verified",
+            "anchor": {"mode": "adaptive", "minBits": 3, "maxBits": 8},
+        });
+        let config_file = folder.join("agent.yaml");
+        // JSON is YAML.
+        std::fs::write(&config_file, config.to_string())?;
+        let name = |what| format!("the {role} node's {what}");
+        let mut agent = Process::start(name("agent"), &options.program, |command| {
+            command.arg("agent").arg("--config").arg(&config_file)
+        })?;
+        let about = agent.until("listening").await?["about"].take();
+        let engine = Process::start(name("engine"), &options.program, |command| {
+            command
+                .args(["engine", "--role", role, "--model"])
+                .arg(&options.model)
+                .arg("--socket")
+                .arg(&socket)
+                .arg("--shared-directory")
+                .arg(&folder)
+                .args(["--name", MODEL])
+                .args(["--threads", &options.threads.to_string()])
+                .args(["--max-tokens", &options.max_tokens.to_string()])
+        })?;
+        let mut node = Self {
+            endpoint: Endpoint::new(text(&about, "http")?),
+            agent,
+            engine,
+            about,
+        };
+        node.attached().await?;
+        Ok(node)
+    }
+
+    /// Waits until the agent has its engine; an engine that ends instead has said why.
+    async fn attached(&mut self) -> Result<()> {
+        tokio::select! {
+            attached = self.agent.until("attached") => attached.map(drop),
+            ended = self.engine.end() => Err(ended),
+        }
+    }
+}
+
+/// An address of this machine that nobody listens on. Somebody could until the agent does; it says so then.
+fn free_address() -> Result<SocketAddr> {
+    Ok(std::net::TcpListener::bind(ANY_PORT)?.local_addr()?)
+}
+
+/// Where a file lives in memory: KV pools that a disk had to follow would be slow ones.
+fn memory_backed() -> PathBuf {
+    let shared = Path::new("/dev/shm");
+    if shared.is_dir() {
+        shared.to_owned()
+    } else {
+        std::env::temp_dir()
+    }
+}
+
+fn text<'a>(about: &'a Value, key: &str) -> Result<&'a str> {
+    about[key]
+        .as_str()
+        .with_context(|| format!("the agent does not say its {key} address"))
 }
 
 /// The program that is running, for a `lynx` command that starts nodes.
@@ -180,115 +299,4 @@ impl Cluster {
 /// Where the system doesn't tell.
 pub fn this_program() -> Result<PathBuf> {
     std::env::current_exe().context("finding the lynx program")
-}
-
-/// One node's process.
-#[derive(Debug)]
-struct Node {
-    role: &'static str,
-    child: Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
-    about: Option<Ready>,
-}
-
-impl Node {
-    fn start(options: &Options, role: &[&str]) -> Result<Self> {
-        let mut process = Process::new(&options.program);
-        process
-            .arg("node")
-            .args(role)
-            .arg("--model")
-            .arg(&options.model);
-        if let Some(profile) = &options.profile {
-            process.arg("--profile").arg(profile);
-        }
-        process.args([
-            "--threads",
-            &options.threads.to_string(),
-            "--max-tokens",
-            &options.max_tokens.to_string(),
-        ]);
-        process
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true);
-        let mut child = process.spawn().context("starting a node")?;
-        let input = child.stdin.take().context("a node without an input")?;
-        let output = child.stdout.take().context("a node without an output")?;
-        let role = if role.first() == Some(&"prefill") {
-            "the prefill node"
-        } else {
-            "the decode node"
-        };
-        Ok(Self {
-            role,
-            child,
-            input,
-            output: BufReader::new(output).lines(),
-            about: None,
-        })
-    }
-
-    /// What is wrong at the other node may be that this one is gone.
-    fn blamed_for(&mut self, error: anyhow::Error) -> anyhow::Error {
-        match self.child.try_wait() {
-            Ok(Some(status)) => error.context(format!("{} has ended ({status})", self.role)),
-            _ => error,
-        }
-    }
-
-    async fn forget(&mut self) -> Result<()> {
-        self.tell(&Command::Forget).await?;
-        match self.hear().await? {
-            Report::Forgotten => Ok(()),
-            other => Err(unexpected(self.role, other)),
-        }
-    }
-
-    async fn ready(&mut self) -> Result<Ready> {
-        match tokio::time::timeout(START, self.hear()).await {
-            Ok(Ok(Report::Ready(ready))) => {
-                self.about = Some(ready.clone());
-                Ok(ready)
-            }
-            Ok(Ok(other)) => Err(unexpected(self.role, other)),
-            Ok(Err(error)) => Err(error),
-            Err(_) => bail!(
-                "{} did not start within {} s: is the machine overloaded?",
-                self.role,
-                START.as_secs()
-            ),
-        }
-    }
-
-    async fn tell(&mut self, command: &Command) -> Result<()> {
-        let mut line = serde_json::to_vec(command)?;
-        line.push(b'\n');
-        let sent = self.input.write_all(&line).await;
-        sent.with_context(|| format!("{} has ended", self.role))
-    }
-
-    async fn hear(&mut self) -> Result<Report> {
-        let line = tokio::time::timeout(SILENCE, self.output.next_line()).await;
-        let line = line
-            .with_context(|| format!("{} said nothing for {} s", self.role, SILENCE.as_secs()))??;
-        let Some(line) = line else {
-            let status = self.child.wait().await?;
-            bail!(
-                "{} has ended ({status}); its own message is above",
-                self.role
-            );
-        };
-        match serde_json::from_str(&line)
-            .with_context(|| format!("{} said what is no report: {line}", self.role))?
-        {
-            Report::Failed { message, .. } => bail!("{}: {message}", self.role),
-            report => Ok(report),
-        }
-    }
-}
-
-fn unexpected(role: &str, report: Report) -> anyhow::Error {
-    anyhow::anyhow!("{role} said {report:?}, which fits nothing it was asked")
 }

@@ -5,17 +5,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use lynx_kernels::{Codec, Simd};
 use lynx_units::{BitRate, Bytes};
 
 use crate::args::Demo;
 use crate::bench::SEED;
 use crate::chat::Chat;
-use crate::cluster::{Cluster, Options, Outcome, this_program};
-use crate::node::messages::{AnchorWidths, RunSpec, Sampling};
+use crate::cluster::{Cluster, Options, Outcome, RunSpec, this_program};
 use crate::prompts::{self, Kind, Prompt, Source};
 use crate::report::Page;
 use crate::rows::TtftRow;
-use crate::run::{Method, RunResult, Scenario};
+use crate::run::{AnchorWidths, Method, RunResult, Scenario};
 use crate::terminal::{Answer, Style};
 use crate::{bench, config, model_file, table};
 
@@ -46,7 +46,7 @@ pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
     let spinner = style.spinner("starting a prefill node and a decode node");
     let mut cluster = Cluster::start(&options).await?;
     spinner.finish_and_clear();
-    introduce(out, args, &cluster, &prompt, length)?;
+    introduce(out, args, chat.model(), &prompt, length)?;
 
     let mut runs = Vec::new();
     let mut anchor = None;
@@ -69,7 +69,7 @@ pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
     if let Some(path) = &args.json {
         bench::write_json(path, &rows)?;
     }
-    let page = page(&cluster, args, prompt, anchor, runs);
+    let page = page(chat.model(), args, prompt, anchor, runs);
     page_file.keep(&page.html())?;
     writeln!(
         out,
@@ -111,11 +111,10 @@ fn prompt(args: &Demo, chat: &Chat) -> Result<(Prompt, Vec<u32>)> {
 fn introduce(
     out: &mut dyn Write,
     args: &Demo,
-    cluster: &Cluster,
+    model: &str,
     prompt: &Prompt,
     tokens: u32,
 ) -> Result<()> {
-    let model = cluster.about().map_or("", |ready| ready.model.as_str());
     writeln!(
         out,
         "{model}: a prefill node and a decode node on this machine, {} between them",
@@ -141,13 +140,9 @@ async fn warm(
     tokens: &[u32],
     style: Style,
 ) -> Result<()> {
-    let bar = style.progress("computing the prompt", tokens.len() as u64);
-    cluster
-        .prepare(scenario, tokens, |done, _| {
-            bar.set_position(u64::from(done))
-        })
-        .await?;
-    bar.finish_and_clear();
+    let spinner = style.spinner("computing the prompt");
+    cluster.prepare(scenario, tokens).await?;
+    spinner.finish_and_clear();
     Ok(())
 }
 
@@ -160,24 +155,18 @@ async fn answer(
     out: &mut dyn Write,
 ) -> Result<Outcome> {
     let spec = RunSpec {
-        run: 0,
         method,
-        scenario: args.scenario,
         prompt: tokens.to_vec(),
         max_tokens: args.tokens,
-        sampling: Sampling {
-            temperature: args.temperature,
-            seed: args.seed,
-            ..Sampling::GREEDY
-        },
-        ignore_eos: true,
-        anchor_eighths: args.anchor.eighths(),
+        temperature: args.temperature,
+        seed: args.seed,
+        anchor: args.anchor.width(),
     };
     writeln!(out, "{method}")?;
     let mut shown = Answer::new(out, style);
     let mut broken = None;
     let outcome = cluster
-        .run(spec, |event| {
+        .run(&spec, |event| {
             if let Err(error) = shown.on_event(event) {
                 broken = Some(error);
             }
@@ -190,29 +179,22 @@ async fn answer(
 }
 
 fn page(
-    cluster: &Cluster,
+    model: &str,
     args: &Demo,
     prompt: Prompt,
     anchor: Option<AnchorWidths>,
     runs: Vec<RunResult>,
 ) -> Page {
-    let about = cluster.about();
     let fact = |name: &str, value: String| (name.to_owned(), value);
     let mut facts = vec![
-        fact(
-            "Model",
-            about.map_or_else(String::new, |ready| ready.model.clone()),
-        ),
+        fact("Model", model.to_owned()),
         fact(
             "Prompt",
             format!("{} tokens", runs.first().map_or(0, |run| run.prompt_tokens)),
         ),
         fact("Link", args.link.to_string()),
         fact("Scenario", args.scenario.to_string()),
-        fact(
-            "Compute",
-            about.map_or_else(String::new, |ready| ready.compute.clone()),
-        ),
+        fact("Compute", format!("{} codec", simd(Codec::detect().simd()))),
     ];
     if let Some(AnchorWidths { k, v }) = anchor {
         facts.push(fact("Anchor", format!("K {k}, V {v} bits")));
@@ -233,6 +215,15 @@ fn page(
         facts,
         runs,
         prompts: vec![(prompt.name, text)],
+    }
+}
+
+/// The instruction set's usual name.
+const fn simd(simd: Simd) -> &'static str {
+    match simd {
+        Simd::Scalar => "scalar",
+        Simd::Avx2 => "AVX2",
+        Simd::Avx512 => "AVX-512",
     }
 }
 

@@ -1,18 +1,17 @@
 //! The `lynx` library behind the binary.
 
+pub mod agent;
 pub mod args;
-pub mod baseline;
+mod attended;
 pub mod bench;
 pub mod calibrate;
 pub mod chat;
-pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod demo;
+pub mod engine;
 pub mod lab;
 pub mod model_file;
-pub mod node;
-pub mod profile;
 pub mod prompts;
 pub mod report;
 pub mod rows;

@@ -18,7 +18,8 @@ use lynx::cluster::{Options, this_program};
 use lynx::lab::Lab;
 use lynx::rows::TtftRow;
 use lynx::terminal::Style;
-use lynx::{calibrate, config, demo, model_file, node, profile, prompts, table};
+use lynx::{agent, calibrate, config, demo, engine, model_file, prompts, table};
+use lynx_agent::profile;
 use lynx_engine::Model;
 use lynx_units::BitRate;
 
@@ -58,12 +59,8 @@ fn explain(error: &anyhow::Error) -> String {
 
 fn run(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Node(args::Node::Prefill(options)) => node::prefill::run(&options)?,
-        Command::Node(args::Node::Decode {
-            options,
-            data,
-            control,
-        }) => node::decode::run(&options, data, control)?,
+        Command::Engine(args) => engine::run(&args)?,
+        Command::Agent(args) => return agent::run(&args),
         Command::Calibrate(args) => calibrate(&args)?,
         Command::Bench(args::Bench::Codec(output)) => codec(&output)?,
         Command::Bench(args::Bench::Accuracy(args)) => accuracy(&args)?,

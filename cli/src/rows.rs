@@ -164,6 +164,7 @@ mod tests {
             events: tokens
                 .map(|(text, index)| Event::Token {
                     index,
+                    token: index,
                     text: (*text).to_owned(),
                     t: f64::from(index),
                     provisional: false,

@@ -1,74 +1,19 @@
 //! One method's run on one prompt: what happened when, and the figures that follow from it.
 //!
-//! A run is a list of [`Event`]s and nothing else: node processes send them as JSON lines, and every figure of the table, the
-//! bench rows and the timeline is computed from them here, so that no two of them can disagree. Nothing here reads a clock;
-//! whoever makes an event says when it was, in seconds since the request arrived, all on one monotonic clock.
+//! A run is a list of [`Event`]s and nothing else: the decode agent streams them to whoever asks for a timeline, and every
+//! figure of the table, the bench rows and the page is computed from them here, so that no two of them can disagree. Nothing
+//! here reads a clock; whoever makes an event says when it was, in seconds since the request arrived.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-mod event;
 mod figures;
 
-pub use event::{Class, Event};
+pub use lynx_agent::method::Method;
+pub use lynx_agent::timeline::{AnchorWidths, Class, Event};
+
 pub use figures::{Figures, Token};
-
-/// How the KV cache travels from the prefill to the decode node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Method {
-    /// As it is: 16 bits an element. The reference for every other method's output.
-    Bf16,
-    /// 8 bits an element with one scale for a token and head; decoding waits for all of it.
-    Int8,
-    /// 4 bits an element with one scale for a token and head; decoding waits for all of it.
-    Int4,
-    /// Lynx up to its eighth bit: drafts on the anchor, verifies against the 8-bit KV.
-    LynxInt8,
-    /// Lynx with the exact tail: drafts on the anchor, verifies against the bit-identical BF16 KV.
-    LynxExact,
-}
-
-impl Method {
-    /// All methods, in the order in which people read them.
-    pub const ALL: [Self; 5] = [
-        Self::Bf16,
-        Self::Int8,
-        Self::Int4,
-        Self::LynxInt8,
-        Self::LynxExact,
-    ];
-
-    /// The name in JSON and on the command line.
-    pub const fn id(self) -> &'static str {
-        match self {
-            Self::Bf16 => "bf16",
-            Self::Int8 => "int8",
-            Self::Int4 => "int4",
-            Self::LynxInt8 => "lynx-int8",
-            Self::LynxExact => "lynx-exact",
-        }
-    }
-
-    /// Whether this method drafts on an anchor and verifies later.
-    pub const fn drafts(self) -> bool {
-        matches!(self, Self::LynxInt8 | Self::LynxExact)
-    }
-}
-
-/// The name as people read it.
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Bf16 => "BF16",
-            Self::Int8 => "INT8",
-            Self::Int4 => "INT4",
-            Self::LynxInt8 => "Lynx int8",
-            Self::LynxExact => "Lynx exact",
-        })
-    }
-}
 
 /// What the prefill node holds when the request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

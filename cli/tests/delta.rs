@@ -6,25 +6,22 @@ mod support;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use lynx::chat::Chat;
-use lynx::cluster::{Cluster, Options, Outcome};
-use lynx::node::messages::{RunSpec, Sampling};
+use lynx::cluster::{Cluster, Options, Outcome, RunSpec};
 use lynx::run::{Figures, Method, Scenario};
-use lynx_units::BitRate;
+use lynx_units::{BitRate, Width};
 
 const ANSWER: u32 = 12;
 
 async fn ask(cluster: &mut Cluster, method: Method, prompt: &[u32]) -> Outcome {
     let spec = RunSpec {
-        run: 0,
         method,
-        scenario: Scenario::Cold,
         prompt: prompt.to_vec(),
         max_tokens: ANSWER,
-        sampling: Sampling::GREEDY,
-        ignore_eos: true,
-        anchor_eighths: Some(32),
+        temperature: 0.0,
+        seed: 0,
+        anchor: Width::from_bits(4),
     };
-    cluster.run(spec, |_| {}).await.unwrap()
+    cluster.run(&spec, |_| {}).await.unwrap()
 }
 
 fn wire_bytes(outcome: &Outcome) -> u64 {
@@ -51,17 +48,11 @@ fn the_second_turn_sends_only_what_the_decode_node_lacks() {
         let mut cluster = Cluster::start(&options).await.unwrap();
 
         // What plain BF16 gives, from nothing.
-        cluster
-            .prepare(Scenario::Cold, second, |_, _| {})
-            .await
-            .unwrap();
+        cluster.prepare(Scenario::Cold, second).await.unwrap();
         let whole = ask(&mut cluster, Method::Bf16, second).await;
 
         // The first turn leaves its exact KV at the decode node, in whole blocks: 384 of 400 tokens.
-        cluster
-            .prepare(Scenario::Cold, first, |_, _| {})
-            .await
-            .unwrap();
+        cluster.prepare(Scenario::Cold, first).await.unwrap();
         ask(&mut cluster, Method::LynxExact, first).await;
         let delta = ask(&mut cluster, Method::LynxExact, second).await;
         assert_eq!(delta.tokens, whole.tokens);
@@ -69,10 +60,7 @@ fn the_second_turn_sends_only_what_the_decode_node_lacks() {
         assert!(share < 0.3, "{share}: 116 of 500 tokens lack");
 
         // KV that was restored from eight bits is good for its own request and no other.
-        cluster
-            .prepare(Scenario::Cold, first, |_, _| {})
-            .await
-            .unwrap();
+        cluster.prepare(Scenario::Cold, first).await.unwrap();
         ask(&mut cluster, Method::LynxInt8, first).await;
         let after_int8 = ask(&mut cluster, Method::LynxExact, second).await;
         assert_eq!(after_int8.tokens, whole.tokens);

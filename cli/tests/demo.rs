@@ -3,12 +3,12 @@
 
 mod support;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use lynx::rows::TtftRow;
 use lynx::run::Method;
-use support::{Folder, lynx, nodes_of, text, until};
+use support::{Folder, MARK, lynx, parts_of, signal, text, until};
 
 /// A demo that takes some seconds: a short prompt, a link to match.
 fn short_demo(folder: &Folder, more: &[&str]) -> Vec<TtftRow> {
@@ -96,53 +96,46 @@ fn a_text_and_a_question_of_the_users_own_are_asked() {
     ));
 }
 
-/// A demo with a model's name of its own, so that its nodes can be told from others'; both nodes run.
-fn demo_with_nodes(folder: &Folder, more: &[&str]) -> (Child, String) {
-    let model = folder.path("model.gguf");
-    std::os::unix::fs::symlink(support::model(), &model).unwrap();
+/// A demo whose processes can be told from others'; two agents and two engines run.
+fn running_demo(folder: &Folder, more: &[&str]) -> (Child, String) {
     let page = folder.path("page.html");
+    let mark = page.clone();
     let demo = lynx()
-        .args(["demo", "--model", &model, "--report", &page])
+        .args(["demo", "--report", &page])
         .args(more)
+        .env(MARK, &mark)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    until("both nodes run", || nodes_of(&model).len() == 2);
-    (demo, model)
-}
-
-fn signal(name: &str, process: u32) {
-    let sent = Command::new("kill")
-        .args([name, &process.to_string()])
-        .status();
-    assert!(sent.unwrap().success());
+    until("both nodes run", || parts_of(&mark).len() == 4);
+    (demo, mark)
 }
 
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
     let folder = Folder::new();
-    let (mut demo, model) = demo_with_nodes(&folder, &[]);
+    let (mut demo, mark) = running_demo(&folder, &[]);
     signal("-INT", demo.id());
     assert_eq!(demo.wait().unwrap().code(), Some(130));
-    until("no node is left", || nodes_of(&model).is_empty());
+    until("no process is left", || parts_of(&mark).is_empty());
 }
 
 #[test]
 fn a_killed_parent_takes_its_nodes_with_it() {
     let folder = Folder::new();
-    let (mut demo, model) = demo_with_nodes(&folder, &[]);
+    let (mut demo, mark) = running_demo(&folder, &[]);
     demo.kill().unwrap();
     demo.wait().unwrap();
-    until("no node is left", || nodes_of(&model).is_empty());
+    until("no process is left", || parts_of(&mark).is_empty());
 }
 
 #[test]
 fn a_killed_prefill_node_is_named_in_bounded_time() {
     let folder = Folder::new();
     let slow = ["--link", "1mbit", "--prompt-tokens", "300"];
-    let (demo, model) = demo_with_nodes(&folder, &slow);
-    for (process, arguments) in nodes_of(&model) {
+    let (demo, mark) = running_demo(&folder, &slow);
+    for (process, arguments) in parts_of(&mark) {
         if arguments.contains("prefill") {
             signal("-KILL", process);
         }

@@ -165,33 +165,38 @@ fn a_page_that_cant_be_written_is_named() {
 }
 
 #[test]
-fn nodes_with_different_profiles_refuse_each_other_by_name() {
+fn an_agent_that_is_misconfigured_says_every_mistake_and_exits_with_64() {
     let folder = Folder::new();
-    let own = std::fs::read_to_string(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../profiles/smollm2-135m-instruct.json"
-    ))
-    .unwrap();
-    let other = folder.write("other.json", own.replacen("\"v\": 4", "\"v\": 3", 1));
-    let mut prefill = support::Node::start(&["node", "prefill", "--max-tokens", "128"]);
-    let ready = prefill.line();
-    let address = |key: &str| ready[key].as_str().unwrap().to_owned();
-    let (data, control) = (address("data"), address("control"));
+    let config = folder.write(
+        "agent.yaml",
+        "role: both\ntransfer: {anchor: {minBits: 9}}\nlisten: {htp: 1}\n",
+    );
+    refuses(
+        &["agent", "--config", &config],
+        64,
+        &["role", "transfer.anchor.minBits", "listen.htp"],
+    );
+}
+
+#[test]
+fn an_engine_without_a_shared_folder_names_it() {
+    let folder = Folder::new();
+    let missing = folder.path("missing");
+    let socket = folder.path("engine.sock");
     refuses(
         &[
-            "node",
+            "engine",
+            "--role",
             "decode",
             "--max-tokens",
             "128",
-            "--data",
-            &data,
-            "--control",
-            &control,
-            "--profile",
-            &other,
+            "--socket",
+            &socket,
+            "--shared-directory",
+            &missing,
         ],
         1,
-        &["profile", "the decode node", "the prefill node"],
+        &[&missing],
     );
 }
 

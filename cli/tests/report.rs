@@ -67,12 +67,14 @@ fn hostile_texts_stay_texts() {
             events: vec![
                 Event::Token {
                     index: 0,
+                    token: 0,
                     text: hostile.to_owned(),
                     t: f64::NAN,
                     provisional: true,
                 },
                 Event::Token {
                     index: 0,
+                    token: 0,
                     text: hostile.to_owned(),
                     t: 1.0,
                     provisional: false,

@@ -56,19 +56,35 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The node processes that were started on this model file: their ids and arguments.
-pub(crate) fn nodes_of(model: &str) -> Vec<(u32, String)> {
+/// What tells one test's processes from another's: children inherit it.
+pub(crate) const MARK: &str = "LYNX_TEST_MARK";
+
+/// The agents and engines that were started under this mark: their ids and arguments.
+pub(crate) fn parts_of(mark: &str) -> Vec<(u32, String)> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
-        .filter_map(|entry| node(&entry.path(), model))
+        .filter_map(|entry| part(&entry.path(), &format!("{MARK}={mark}")))
         .collect()
 }
 
-fn node(process: &Path, model: &str) -> Option<(u32, String)> {
+fn part(process: &Path, mark: &str) -> Option<(u32, String)> {
     let pid = process.file_name()?.to_str()?.parse().ok()?;
+    let environment = std::fs::read(process.join("environ")).ok()?;
+    let marked = text(&environment).split('\0').any(|entry| entry == mark);
     let arguments = std::fs::read(process.join("cmdline")).ok()?;
     let arguments = text(&arguments).replace('\0', " ");
-    (arguments.contains(" node ") && arguments.contains(model)).then_some((pid, arguments))
+    (marked && arguments.contains(" --attended")).then_some((pid, arguments))
+}
+
+/// Sends a process a signal.
+///
+/// # Panics
+/// Where there is no such process.
+pub(crate) fn signal(name: &str, process: u32) {
+    let sent = Command::new("kill")
+        .args([name, &process.to_string()])
+        .status();
+    assert!(sent.unwrap().success());
 }
 
 /// Looks again and again until it is so; a process's end can't be waited for by anybody but its parent.
@@ -102,36 +118,4 @@ pub(crate) fn wait_at_most(mut child: Child, time: Duration) -> Output {
         waited += LOOK;
     }
     child.wait_with_output().unwrap()
-}
-
-/// A node that a test is the parent of.
-pub(crate) struct Node {
-    child: Child,
-    lines: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
-}
-
-impl Node {
-    pub(crate) fn start(arguments: &[&str]) -> Self {
-        use std::io::BufRead as _;
-        let mut command = lynx();
-        let command = command
-            .args(arguments)
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
-    }
-
-    /// The next report.
-    pub(crate) fn line(&mut self) -> serde_json::Value {
-        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
 }

@@ -246,6 +246,7 @@ fn token(events: &mut Vec<Event>, method: Method, index: u32, t: f64, provisiona
     };
     events.push(Event::Token {
         index,
+        token: index,
         text: text.to_owned(),
         t,
         provisional,

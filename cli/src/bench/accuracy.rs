@@ -8,14 +8,14 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use lynx_agent::baseline::Baseline;
+use lynx_agent::coding::whole_blocks;
 use lynx_engine::{TokenId, Tokenizer};
 use lynx_kernels::{Codec, Cuts, Profile, PromptPlan, RawTokens, UnitBuffer};
 use lynx_units::Width;
 
-use crate::baseline::Baseline;
 use crate::chat::Chat;
 use crate::lab::{Copy, Lab};
-use crate::node::whole_blocks;
 use crate::prompts::{Prompt, Source};
 use crate::rows::{AccuracyMethod, AccuracyRow};
 use crate::stats;

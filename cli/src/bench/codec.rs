@@ -7,13 +7,12 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use lynx_agent::profile::BUILT_IN;
 use lynx_kernels::{
     Blocks, Codec, Cuts, Kind, KvShape, LayerOrder, Profile, RawTokens, Simd, UnitBuffer, UnitPlan,
     checksum,
 };
 use serde::Serialize;
-
-use crate::profile::BUILT_IN;
 
 const LLAMA: KvShape = KvShape {
     layers: 1,

@@ -1,13 +1,12 @@
 //! `lynx bench ttft`: the demo's table over several prompts, lengths, links and both scenarios.
 
 use anyhow::Result;
-use lynx_units::BitRate;
+use lynx_units::{BitRate, Width};
 
 use super::SEED;
 use crate::args::Ttft;
 use crate::chat::Chat;
-use crate::cluster::{Cluster, Options};
-use crate::node::messages::{RunSpec, Sampling};
+use crate::cluster::{Cluster, Options, RunSpec};
 use crate::prompts::{self, Source};
 use crate::run::{Method, RunResult, Scenario};
 use crate::terminal::Style;
@@ -16,7 +15,7 @@ use crate::terminal::Style;
 pub const ANSWER: u32 = 64;
 
 /// Four bits: the width whose times the specification promises.
-const ANCHOR_EIGHTHS: u8 = 32;
+const ANCHOR_BITS: u8 = 4;
 
 /// One row of the plan.
 #[derive(Clone, Debug)]
@@ -84,10 +83,6 @@ pub async fn run(
         .map(|setting| setting.prompts.min(sources.len()) * Method::ALL.len())
         .sum();
     let bar = style.progress("runs", steps as u64);
-    let sampling = Sampling {
-        temperature: args.temperature,
-        ..Sampling::GREEDY
-    };
     let mut runs = Vec::new();
     for setting in plan {
         let options = Options {
@@ -97,7 +92,7 @@ pub async fn run(
         };
         let mut cluster = Cluster::start(&options).await?;
         for source in sources.iter().take(setting.prompts) {
-            for run in compare(&mut cluster, chat, source, &setting, sampling).await? {
+            for run in compare(&mut cluster, chat, source, &setting, args.temperature).await? {
                 each(&run);
                 runs.push(run);
                 bar.inc(1);
@@ -114,25 +109,21 @@ async fn compare(
     chat: &Chat,
     source: &Source,
     setting: &Setting,
-    sampling: Sampling,
+    temperature: f32,
 ) -> Result<Vec<RunResult>> {
     let (prompt, tokens) = chat.prompt(source, setting.tokens)?;
     let mut runs = Vec::new();
     for method in Method::ALL {
         let spec = RunSpec {
-            run: 0,
             method,
-            scenario: setting.scenario,
             prompt: tokens.clone(),
             max_tokens: ANSWER,
-            sampling,
-            ignore_eos: true,
-            anchor_eighths: Some(ANCHOR_EIGHTHS),
+            temperature,
+            seed: 0,
+            anchor: Width::from_bits(ANCHOR_BITS),
         };
-        cluster
-            .prepare(setting.scenario, &tokens, |_, _| {})
-            .await?;
-        let outcome = cluster.run(spec, |_| {}).await?;
+        cluster.prepare(setting.scenario, &tokens).await?;
+        let outcome = cluster.run(&spec, |_| {}).await?;
         runs.push(outcome.into_result(
             method,
             setting.scenario,

@@ -20,15 +20,15 @@ const DOCUMENTATION: &str = concat!(
 
 const TIMES: &str = concat!(
     include_str!("../run.rs"),
-    include_str!("../run/event.rs"),
+    include_str!("../../../sidecar/agent/src/timeline.rs"),
     include_str!("../run/figures.rs"),
     include_str!("../run/tests.rs"),
     include_str!("../rows.rs"),
 );
 
 const NUMBERS: &str = concat!(
-    include_str!("../baseline.rs"),
-    include_str!("../baseline/tests.rs"),
+    include_str!("../../../sidecar/agent/src/baseline.rs"),
+    include_str!("../../../sidecar/agent/src/baseline/tests.rs"),
     include_str!("../stats.rs"),
 );
 

@@ -171,7 +171,8 @@ impl Lanes<'_> {
             | Event::LevelComplete { .. }
             | Event::Token { .. }
             | Event::Retracted { .. }
-            | Event::Finished { .. } => {}
+            | Event::Finished { .. }
+            | Event::Summary { .. } => {}
         }
     }
 
@@ -204,6 +205,7 @@ impl Lanes<'_> {
                 text,
                 t,
                 provisional,
+                ..
             } = event
             else {
                 continue;

@@ -56,6 +56,7 @@ impl Figures {
                     text,
                     t,
                     provisional,
+                    ..
                 } => {
                     let first = known.entry(*index).or_insert(*t);
                     *first = first.min(*t);

@@ -5,6 +5,7 @@ use super::*;
 fn token(index: u32, t: f64, provisional: bool) -> Event {
     Event::Token {
         index,
+        token: index,
         text: format!(" t{index}"),
         t,
         provisional,

@@ -7,6 +7,7 @@ use super::*;
 fn token(index: u32, text: &str, provisional: bool) -> Event {
     Event::Token {
         index,
+        token: index,
         text: text.to_owned(),
         t: 0.0,
         provisional,

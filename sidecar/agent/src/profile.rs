@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use lynx_kernels::{KvShape, Profile, ProfileError, ShapeError};
+use lynx_proto::engine::v1::Attach;
 
 /// The default model's profile: what `make profile` makes.
 pub const BUILT_IN: &str = include_str!("../../../profiles/smollm2-135m-instruct.json");
@@ -45,6 +46,15 @@ pub enum ChooseError {
     /// There are no uniform widths for such a model.
     #[error("the model's KV can't be coded")]
     Shape(#[source] ShapeError),
+}
+
+/// The name that an engine's profile has.
+pub fn named_by(engine: &Attach) -> &str {
+    if engine.weights.is_empty() {
+        &engine.model
+    } else {
+        &engine.weights
+    }
 }
 
 /// The user's own profile; without one the built-in one where it is that of `model`, else uniform widths.

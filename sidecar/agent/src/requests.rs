@@ -8,7 +8,7 @@ use lynx_units::Width;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::method::Method;
-use crate::timeline::Event;
+use crate::timeline::{AnchorWidths, Event};
 
 /// What is to be answered.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,8 +78,8 @@ pub enum Generated {
         rest: String,
         /// Tokens of the answer.
         completion_tokens: u32,
-        /// The anchor's widths (K's mean, V's, in bits), where there was one.
-        anchor: Option<(f64, u8)>,
+        /// The anchor's widths, where there was one.
+        anchor: Option<AnchorWidths>,
         /// The largest resident memories so far without the model's weights, in bytes: of the prefill node, and of the
         /// decode node, agent and engine together; `None` where unknown.
         memory_bytes: [Option<u64>; 2],

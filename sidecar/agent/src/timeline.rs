@@ -121,6 +121,8 @@ pub enum Event {
     Token {
         /// Its place in the answer.
         index: u32,
+        /// The token.
+        token: u32,
         /// Its text.
         text: String,
         /// When.
@@ -140,10 +142,27 @@ pub enum Event {
         /// When.
         t: f64,
     },
+    /// What the answer took; after [`Finished`](Self::Finished).
+    Summary {
+        /// The anchor's widths in bits, where there was one.
+        anchor: Option<AnchorWidths>,
+        /// The largest resident memories so far without the model's weights, in bytes: of the prefill node, and of the
+        /// decode node, agent and engine together; `None` where unknown.
+        memory_bytes: [Option<u64>; 2],
+    },
+}
+
+/// The widths of an anchor.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AnchorWidths {
+    /// K's mean width in bits.
+    pub k: f64,
+    /// V's width in bits.
+    pub v: u8,
 }
 
 impl Event {
-    /// When it ended, or happened.
+    /// When it ended, or happened; 0 for what has no time.
     pub const fn end_s(&self) -> f64 {
         match self {
             Self::PrefillLayer { end, .. }
@@ -159,6 +178,7 @@ impl Event {
             | Self::Token { t, .. }
             | Self::Retracted { t, .. }
             | Self::Finished { t } => *t,
+            Self::Summary { .. } => 0.0,
         }
     }
 }

@@ -34,6 +34,7 @@ fn with(change: impl FnOnce(&mut Settings)) -> Server {
     let engine = Attach {
         model: "tiny".to_owned(),
         context_tokens: 100,
+        weights: String::new(),
         ..Attach::default()
     };
     let (attachment, attached) = watch::channel(Attachment {
