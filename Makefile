@@ -12,23 +12,43 @@ BENCH ?= codec link accuracy ttft
 PROFILE ?= out/profile.json
 FUZZ ?= frame
 
+# What a node needs to run the journey.
+IMAGES := operator agent engine pause
+
 CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint model fuzz profile toolchain build
+.PHONY: help demo test test-cluster bench lint images model fuzz profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
 
 demo: model build ## Two nodes on this machine, a narrow link between them, and the race of five methods
 	@mkdir -p out
 	@$(LYNX) demo --report out/demo.html $(ARGS)
 
-test: toolchain model ## All tests
+test: toolchain model ## All tests but those on a cluster
+	@scripts/need python3 pip
+	@scripts/kube-tools jaeger
 	@echo "  test      workspace"
 	@$(CARGO) test --workspace $(ARGS)
+
+test-cluster: toolchain model ## The tests on a real Kubernetes of one node, built here: operator, pods, the whole journey
+	@scripts/need containerd runc cni ip tc nft iptables nsenter openssl python3
+	@scripts/kube-tools
+	@echo "  images    for the tests"
+	@$(CARGO) xtask images --profile dev
+	@echo "  test      the node itself"
+	@tests/cluster/test_node.py out/images/pause.tar
+	@echo "  test      the operator against an API server"
+	@tests/cluster/control-plane down
+	@tests/cluster/control-plane up
+	@tests/cluster/control-plane run $(CARGO) test -p lynx-operator --test cluster -- --ignored --test-threads 1; \
+	    status=$$?; tests/cluster/control-plane down; exit $$status
+	@echo "  test      the journey, on a node"
+	@tests/cluster/end-to-end $(IMAGES:%=out/images/%.tar)
 
 bench: model build ## Measure what docs/specification.md promises (ARGS=--quick for a first look); rows go to out/
 	@mkdir -p out
@@ -49,6 +69,9 @@ lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts,
 	@shellcheck scripts/* .ci/run
 	@echo "  chart"
 	@scripts/chart-check
+
+images: toolchain ## Container images of operator, agent and engine, as OCI archives in out/images
+	@$(CARGO) xtask images $(ARGS)
 
 model: ## Fetch the model of the demo and the tests, once
 	@scripts/model
