@@ -1,0 +1,83 @@
+//! Asking a prefill agent for one request's KV, and hearing how it gets on.
+
+use std::time::Duration;
+
+use lynx_proto::peer::v1::peer_client::PeerClient;
+use lynx_proto::peer::v1::transfer_event::Kind;
+use lynx_proto::peer::v1::{Layer, Sent, TransferEvent, TransferRequest};
+use lynx_telemetry::Context;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+/// How long the peer may take to begin to answer. The KV itself may take as long as the transfer's deadline says.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a prefill agent says about a transfer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Told {
+    /// One layer of some tokens is computed.
+    Layer(Layer),
+    /// The output's first token.
+    First(u32),
+    /// All KV is on its way. The last word.
+    Sent(Sent),
+    /// It won't come. The last word.
+    Failed {
+        /// Why.
+        why: String,
+        /// Whether the peer takes no work at the moment.
+        busy: bool,
+    },
+}
+
+/// Asks, and hands on what is said until the last word, or until nobody wants to hear it.
+pub(super) async fn ask(
+    channel: Channel,
+    request: TransferRequest,
+    trace: &Context,
+    mut tell: impl FnMut(Told) -> bool,
+) {
+    if let Err(status) = conversation(channel, request, trace, &mut tell).await {
+        tell(Told::Failed {
+            why: sentence(&status),
+            busy: status.code() == Code::Unavailable || status.code() == Code::ResourceExhausted,
+        });
+    }
+}
+
+async fn conversation(
+    channel: Channel,
+    request: TransferRequest,
+    trace: &Context,
+    tell: &mut impl FnMut(Told) -> bool,
+) -> Result<(), Status> {
+    let mut request = Request::new(request);
+    lynx_telemetry::inject_metadata(trace, request.metadata_mut());
+    let mut client = PeerClient::new(channel);
+    let answer = tokio::time::timeout(PATIENCE, client.transfer(request)).await;
+    let silent = || Status::deadline_exceeded(format!("no answer within {PATIENCE:?}"));
+    let mut events = answer.map_err(|_| silent())??.into_inner();
+    while let Some(TransferEvent { kind }) = events.message().await? {
+        let told = match kind {
+            Some(Kind::Layer(layer)) => Told::Layer(layer),
+            Some(Kind::First(first)) => Told::First(first.token),
+            Some(Kind::Sent(sent)) => {
+                tell(Told::Sent(sent));
+                return Ok(());
+            }
+            // What a later version says besides.
+            Some(Kind::Started(_)) | None => continue,
+        };
+        if !tell(told) {
+            return Ok(());
+        }
+    }
+    Err(Status::aborted("it stopped before all KV was sent"))
+}
+
+fn sentence(status: &Status) -> String {
+    match status.message() {
+        "" => format!("the prefill agent says {:?}", status.code()),
+        message => format!("the prefill agent: {message}"),
+    }
+}

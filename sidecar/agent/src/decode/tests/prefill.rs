@@ -1,0 +1,248 @@
+//! A prefill agent that has all KV already, and misbehaves as it is told to.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lynx_kernels::{Codec, Profile};
+use lynx_proto::engine::v1::Role;
+use lynx_proto::peer::v1::peer_server::{Peer, PeerServer};
+use lynx_proto::peer::v1::transfer_event::Kind;
+use lynx_proto::peer::v1::{
+    CheckRequest, CheckResponse, First, Layer, Sent, Started, TransferEvent, TransferRequest,
+};
+use lynx_protocol::sender::OpenTransfer;
+use lynx_transport::emulate::{LinkOptions, Relay};
+use lynx_transport::{Clock, LinkConfig, Listener, SegmentPayload, SenderHandle, SharedBytes};
+use lynx_units::{BitRate, TransferId, UnitIndex};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
+use tonic::{Request, Response, Status};
+
+use crate::coding::Coding;
+use crate::identity::Identity;
+use crate::pool::{Access, Readable};
+use crate::testing;
+
+pub(super) const FIRST: u32 = 65;
+const RATE: BitRate = BitRate::from_megabits_per_second(20);
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Fault {
+    #[default]
+    None,
+    /// It takes no new work.
+    Busy,
+    /// The last unit's last segment has a wrong checksum.
+    Checksum,
+    /// The offer is of another prompt.
+    Offer,
+    /// Everything but the last unit comes, and then nothing.
+    Stall,
+    /// Everything but the last unit comes, and then an error.
+    Error,
+    /// Everything but the last unit comes, and then the link is gone.
+    Cut,
+    /// It is only asked, and does nothing at all.
+    Silent,
+}
+
+/// A prefill agent.
+#[derive(Debug)]
+pub(super) struct Prefill {
+    pub(super) address: SocketAddr,
+    shared: Arc<Shared>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    fault: Mutex<Fault>,
+    links: Mutex<HashMap<String, SenderHandle>>,
+    asked: Mutex<Vec<TransferRequest>>,
+    blocks: Arc<Readable>,
+    profile: Profile,
+    identity: Identity,
+    /// Narrow enough for an anchor to be there for a while before the rest is.
+    relay: Relay,
+    clock: Clock,
+}
+
+impl Drop for Prefill {
+    fn drop(&mut self) {
+        self.shared.links.lock().unwrap().clear();
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Prefill {
+    /// Has the KV of `tokens` tokens in the first blocks of a pool in `directory`.
+    pub(super) async fn start(directory: &Path, tokens: u32, generation: &str) -> Self {
+        let attach = testing::attach(Role::Prefill, super::engine::BLOCKS);
+        testing::make_pool(directory, &attach, 7);
+        let pool = testing::open_pool(directory, &attach, Access::Read);
+        let profile = Profile::uniform(pool.layout().shape()).unwrap();
+        let identity = Identity::new("prefill-0", &attach, pool.layout(), &profile, generation);
+        let blocks = (0..tokens.div_ceil(64)).collect();
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let clock = Clock::start();
+        let config = LinkConfig::new(clock, identity.to_peer_info()).unwrap();
+        let mut listener = Listener::bind(any, config).unwrap();
+        let control = TcpListener::bind(any).await.unwrap();
+        let address = control.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            fault: Mutex::default(),
+            links: Mutex::default(),
+            asked: Mutex::default(),
+            blocks: Arc::new(Readable::new(&pool, blocks, tokens, tokens).unwrap()),
+            profile,
+            identity,
+            relay: Relay::start(any, listener.address(), LinkOptions::new(RATE)).unwrap(),
+            clock,
+        });
+        let links = Arc::clone(&shared);
+        let accepting = tokio::spawn(async move {
+            loop {
+                let connected = listener.accept().await;
+                let name = connected.peer().name().to_owned();
+                let (handle, mut events) = connected.into_sender();
+                links.links.lock().unwrap().insert(name, handle);
+                tokio::spawn(async move { while events.next().await.is_some() {} });
+            }
+        });
+        let service = PeerServer::new(Service(Arc::clone(&shared)));
+        let serving = tokio::spawn(async move {
+            let incoming = TcpListenerStream::new(control);
+            let server = tonic::transport::Server::builder().add_service(service);
+            server.serve_with_incoming(incoming).await.unwrap();
+        });
+        Self {
+            address,
+            shared,
+            tasks: vec![accepting, serving],
+        }
+    }
+
+    pub(super) fn set_fault(&self, fault: Fault) {
+        *self.shared.fault.lock().unwrap() = fault;
+    }
+
+    pub(super) fn asked(&self) -> Vec<TransferRequest> {
+        self.shared.asked.lock().unwrap().clone()
+    }
+
+    /// Its KV.
+    pub(super) fn blocks(&self) -> &Readable {
+        &self.shared.blocks
+    }
+}
+
+struct Service(Arc<Shared>);
+
+#[tonic::async_trait]
+impl Peer for Service {
+    type TransferStream = UnboundedReceiverStream<Result<TransferEvent, Status>>;
+
+    async fn check(
+        &self,
+        request: Request<CheckRequest>,
+    ) -> Result<Response<CheckResponse>, Status> {
+        let caller = request.into_inner().caller.unwrap();
+        if let Some(difference) = self.0.identity.difference(&caller) {
+            return Err(Status::failed_precondition(difference));
+        }
+        Ok(Response::new(CheckResponse {
+            callee: Some(self.0.identity.to_proto()),
+            data_address: format!(":{}", self.0.relay.address().port()),
+            draining: false,
+        }))
+    }
+
+    async fn transfer(
+        &self,
+        request: Request<TransferRequest>,
+    ) -> Result<Response<Self::TransferStream>, Status> {
+        let request = request.into_inner();
+        self.0.asked.lock().unwrap().push(request.clone());
+        let fault = *self.0.fault.lock().unwrap();
+        if fault == Fault::Busy {
+            return Err(Status::unavailable("being drained"));
+        }
+        let (events, stream) = mpsc::unbounded_channel();
+        let shared = Arc::clone(&self.0);
+        tokio::spawn(async move { shared.send(request, fault, &events).await });
+        Ok(Response::new(UnboundedReceiverStream::new(stream)))
+    }
+}
+
+type Events = mpsc::UnboundedSender<Result<TransferEvent, Status>>;
+
+impl Shared {
+    async fn send(&self, request: TransferRequest, fault: Fault, events: &Events) {
+        let tell = |kind| drop(events.send(Ok(TransferEvent { kind: Some(kind) })));
+        if fault == Fault::Silent {
+            return events.closed().await;
+        }
+        tell(Kind::Started(Started::default()));
+        tell(Kind::Layer(Layer {
+            layer: 0,
+            end_token: 64,
+            ..Layer::default()
+        }));
+        let descriptor = request.coding.unwrap();
+        let coding = Coding::new(self.blocks.shape(), &descriptor).unwrap();
+        let link = self.links.lock().unwrap()[&request.link].clone();
+        let id = TransferId(request.transfer);
+        let mut offered = coding.descriptor_bytes();
+        if fault == Fault::Offer {
+            offered.truncate(2);
+        }
+        link.open(OpenTransfer {
+            transfer: id,
+            descriptor: offered.into(),
+            plan: Arc::new(coding.transfer().clone()),
+            deadline: self.clock.now() + Duration::from_secs(60),
+        })
+        .unwrap();
+        let codec = Codec::detect();
+        let units = coding.units().len();
+        let stops = matches!(fault, Fault::Stall | Fault::Error | Fault::Cut);
+        for unit in 0..units - usize::from(stops) {
+            let segments = coding.encode(&codec, &self.profile, unit, &self.blocks);
+            let mut segments = segments.unwrap();
+            if fault == Fault::Checksum && unit + 1 == units {
+                segments.last_mut().unwrap().1 ^= 1;
+            }
+            let payload = |(bytes, checksum)| SegmentPayload {
+                bytes: SharedBytes::from(bytes),
+                checksum,
+            };
+            let segments = segments.into_iter().map(payload).collect();
+            let unit = UnitIndex(u32::try_from(unit).unwrap());
+            link.publish(id, unit, segments).unwrap();
+        }
+        tell(Kind::First(First {
+            token: FIRST,
+            end_unix_ns: 0,
+        }));
+        match fault {
+            Fault::Error => drop(events.send(Err(Status::internal("the engine broke")))),
+            Fault::Cut => {
+                self.links.lock().unwrap().clear();
+                drop(link);
+                events.closed().await;
+            }
+            Fault::Stall => events.closed().await,
+            _ => tell(Kind::Sent(Sent {
+                engine_memory_bytes: 1000,
+                agent_memory_bytes: 234,
+            })),
+        }
+    }
+}

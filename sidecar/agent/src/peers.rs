@@ -1,0 +1,396 @@
+//! The prefill agents that a decode agent may use: links to all of them, and which one is next.
+//!
+//! Each peer has a task that checks whether the two fit, dials, passes on what happens on the link, and dials again when it
+//! is lost. Everything else is here, without waiting: the decode role owns this, and hands in the [`News`] that tasks
+//! send it. It refuses to know requests; it only counts what is under way with each peer.
+//!
+//! A peer is an address in one incarnation. A peer that is no longer named keeps its link until its last transfer has
+//! ended: it is being drained, not gone.
+
+mod meeting;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use lynx_proto::operator::v1::{Link, PeerAddress};
+use lynx_protocol::CreditBook;
+use lynx_protocol::receiver::{ReceiverConfig, ReceiverStats};
+use lynx_transport::{Clock, LinkStats, ReceiverEvent, ReceiverHandle};
+use lynx_units::{BitRate, Bytes, Epoch};
+use tokio::task::AbortHandle;
+use tonic::transport::Channel;
+
+use crate::identity::Identity;
+
+/// What all links have in common.
+#[derive(Clone, Debug)]
+pub struct LinkSettings {
+    /// What the links' deadlines are told by.
+    pub clock: Clock,
+    /// The receive window of each link: anchors', residuals'.
+    pub window: [Bytes; 2],
+    /// The receive windows of all links together.
+    pub budget: Bytes,
+}
+
+/// Who is told of peers.
+#[derive(Clone)]
+struct Tell(Arc<dyn Fn(News) -> bool + Send + Sync>);
+
+impl fmt::Debug for Tell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tell")
+    }
+}
+
+/// One peer in one incarnation, as long as this process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(u64);
+
+/// What a peer's task tells.
+#[derive(Debug)]
+pub struct News {
+    /// Whose.
+    pub peer: PeerId,
+    /// What.
+    pub what: What,
+}
+
+/// What happened with a peer.
+#[derive(Debug)]
+pub enum What {
+    /// There is a link.
+    Up(Meeting),
+    /// Something happened on the link of this epoch.
+    Link(Epoch, ReceiverEvent),
+    /// The link of this epoch is over.
+    Down(Epoch),
+    /// There is no link, and why.
+    Unreachable(String),
+    /// Whether it takes new work.
+    Draining(bool),
+}
+
+/// A peer that was met: it fits, and its link is up.
+#[derive(Clone, Debug)]
+pub struct Meeting {
+    /// For peer control.
+    pub channel: Channel,
+    /// This end of the link.
+    pub link: ReceiverHandle,
+    /// Whether it takes no new work.
+    pub draining: bool,
+}
+
+/// All peers.
+#[derive(Debug)]
+pub struct Peers {
+    settings: LinkSettings,
+    book: Arc<CreditBook>,
+    news: Tell,
+    /// Who this agent is; without an engine it is nobody, and has no links.
+    identity: Option<Identity>,
+    named: Vec<PeerAddress>,
+    peers: BTreeMap<PeerId, Peer>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Peer {
+    address: PeerAddress,
+    state: State,
+    /// Transfers under way, and ever begun.
+    transfers: usize,
+    begun: u64,
+    /// No longer named: gone with its last transfer.
+    retired: bool,
+    task: AbortHandle,
+}
+
+#[derive(Debug)]
+enum State {
+    Down(String),
+    Up(Meeting),
+}
+
+/// A peer that was chosen for a transfer.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// Which.
+    pub peer: PeerId,
+    /// Its pod, or its address where it has no name.
+    pub name: String,
+    /// For peer control.
+    pub channel: Channel,
+    /// This end of the link.
+    pub link: ReceiverHandle,
+}
+
+impl Peers {
+    /// No peers. `news` hands on what their tasks tell, and says whether somebody still listens.
+    pub fn new(
+        settings: LinkSettings,
+        news: impl Fn(News) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            book: CreditBook::new(settings.budget),
+            settings,
+            news: Tell(Arc::new(news)),
+            identity: None,
+            named: Vec::new(),
+            peers: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Who this agent is from now on. Another identity than before ends every link: nothing says that the peers still fit.
+    pub fn set_identity(&mut self, identity: Option<Identity>) {
+        if self.identity == identity {
+            return;
+        }
+        self.identity = identity;
+        for peer in std::mem::take(&mut self.peers).into_values() {
+            peer.task.abort();
+        }
+        self.dial();
+    }
+
+    /// Who this agent is.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// These are all peers from now on.
+    pub fn set_named(&mut self, named: Vec<PeerAddress>) {
+        self.named = named;
+        for peer in self.peers.values_mut() {
+            peer.retired = !self.named.iter().any(|named| same(named, &peer.address));
+        }
+        self.drop_retired();
+        self.dial();
+    }
+
+    fn dial(&mut self) {
+        let Some(identity) = &self.identity else {
+            return;
+        };
+        for address in &self.named {
+            if self.peers.values().any(|peer| same(&peer.address, address)) {
+                continue;
+            }
+            let peer = PeerId(self.next);
+            self.next += 1;
+            let invitation = meeting::Invitation {
+                peer,
+                address: address.address.clone(),
+                identity: identity.clone(),
+                clock: self.settings.clock,
+                window: ReceiverConfig {
+                    window: self.settings.window,
+                },
+                book: Arc::clone(&self.book),
+                news: self.news.clone(),
+            };
+            let task = tokio::spawn(meeting::keep_linked(invitation)).abort_handle();
+            let state = State::Down("not met yet".to_owned());
+            self.peers.insert(
+                peer,
+                Peer {
+                    address: address.clone(),
+                    state,
+                    transfers: 0,
+                    begun: 0,
+                    retired: false,
+                    task,
+                },
+            );
+        }
+    }
+
+    /// Notes what a task tells. An event of a link goes back to the caller, unless nobody knows that link any more.
+    pub fn handle(&mut self, news: News) -> Option<LinkNews> {
+        let peer = self.peers.get_mut(&news.peer)?;
+        let of_this_link = |epoch: Epoch| match &peer.state {
+            State::Up(meeting) => meeting.link.epoch() == epoch,
+            State::Down(_) => false,
+        };
+        match news.what {
+            What::Link(epoch, event) if of_this_link(epoch) => {
+                if let ReceiverEvent::Broken(reason) = &event {
+                    // Nobody is to choose it from now on.
+                    peer.state = State::Down(reason.to_string());
+                }
+                Some(LinkNews {
+                    on: (news.peer, epoch),
+                    event: Some(event),
+                })
+            }
+            What::Down(epoch) if of_this_link(epoch) => {
+                peer.state = State::Down("the link is lost".to_owned());
+                Some(LinkNews {
+                    on: (news.peer, epoch),
+                    event: None,
+                })
+            }
+            What::Link(..) | What::Down(_) => None,
+            What::Up(meeting) => {
+                tracing::info!(peer = %peer.address.address, "linked");
+                peer.state = State::Up(meeting);
+                None
+            }
+            What::Unreachable(why) => {
+                if !matches!(&peer.state, State::Down(before) if *before == why) {
+                    tracing::warn!(peer = %peer.address.address, "no link: {why}");
+                }
+                peer.state = State::Down(why);
+                None
+            }
+            What::Draining(now) => {
+                if let State::Up(meeting) = &mut peer.state {
+                    meeting.draining = now;
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether there is a peer that could send KV.
+    pub fn any(&self) -> bool {
+        self.peers.values().any(Peer::is_usable)
+    }
+
+    /// The peer with the fewest transfers under way, of equals the one that had the fewest at all, and counts one more.
+    /// `None` where no link is up, or only links to peers that take no new work.
+    pub fn choose(&mut self) -> Option<Chosen> {
+        let usable = self.peers.iter_mut().filter(|(_, peer)| peer.is_usable());
+        let (id, peer) = usable.min_by_key(|(_, peer)| (peer.transfers, peer.begun))?;
+        let State::Up(meeting) = &peer.state else {
+            return None;
+        };
+        peer.transfers += 1;
+        peer.begun += 1;
+        Some(Chosen {
+            peer: *id,
+            name: peer.name().to_owned(),
+            channel: meeting.channel.clone(),
+            link: meeting.link.clone(),
+        })
+    }
+
+    /// A transfer with this peer has ended.
+    pub fn release(&mut self, peer: PeerId) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.transfers = peer.transfers.saturating_sub(1);
+        }
+        self.drop_retired();
+    }
+
+    /// Takes no transfer of this peer until it says that it takes new work again.
+    pub fn set_draining(&mut self, peer: PeerId) {
+        if let Some(Peer {
+            state: State::Up(meeting),
+            ..
+        }) = self.peers.get_mut(&peer)
+        {
+            meeting.draining = true;
+        }
+    }
+
+    /// The link with this peer, in whatever epoch it is.
+    pub fn link(&self, peer: PeerId) -> Option<&ReceiverHandle> {
+        match &self.peers.get(&peer)?.state {
+            State::Up(meeting) => Some(&meeting.link),
+            State::Down(_) => None,
+        }
+    }
+
+    /// The figures of the links that are up.
+    pub fn stats(&self) -> impl Iterator<Item = (PeerId, LinkStats<ReceiverStats>)> {
+        self.peers
+            .iter()
+            .filter_map(|(id, peer)| Some((*id, peer.stats()?)))
+    }
+
+    /// What the best measured link carries; zero before the first measurement.
+    pub fn best_rate(&self) -> BitRate {
+        let rates = self.stats().map(|(_, stats)| stats.estimate.rate);
+        rates.max().unwrap_or(BitRate::ZERO)
+    }
+
+    /// All links, for people and for the operator.
+    pub fn links(&self) -> Vec<Link> {
+        let named = self.peers.values().filter(|peer| !peer.retired);
+        named.map(Peer::link).collect()
+    }
+
+    fn drop_retired(&mut self) {
+        self.peers.retain(|_, peer| {
+            let stays = !peer.retired || peer.transfers > 0;
+            if !stays {
+                peer.task.abort();
+            }
+            stays
+        });
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        for peer in self.peers.values() {
+            peer.task.abort();
+        }
+    }
+}
+
+/// What happened on one life of a link.
+#[derive(Debug)]
+pub struct LinkNews {
+    /// The link: of which peer, in which epoch.
+    pub on: (PeerId, Epoch),
+    /// What happened; `None` for its end.
+    pub event: Option<ReceiverEvent>,
+}
+
+impl Peer {
+    fn is_usable(&self) -> bool {
+        !self.retired && matches!(&self.state, State::Up(meeting) if !meeting.draining)
+    }
+
+    fn name(&self) -> &str {
+        if self.address.pod.is_empty() {
+            &self.address.address
+        } else {
+            &self.address.pod
+        }
+    }
+
+    fn stats(&self) -> Option<LinkStats<ReceiverStats>> {
+        match &self.state {
+            State::Up(meeting) => Some(meeting.link.stats()),
+            State::Down(_) => None,
+        }
+    }
+
+    fn link(&self) -> Link {
+        let estimate = self.stats().unwrap_or_default().estimate;
+        let (up, error) = match &self.state {
+            State::Up(_) => (true, String::new()),
+            State::Down(why) => (false, why.clone()),
+        };
+        Link {
+            peer: self.name().to_owned(),
+            up,
+            transport: "TCP".to_owned(),
+            rate_bps: estimate.rate.bits_per_second(),
+            round_trip_ns: estimate
+                .round_trip
+                .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+            error,
+        }
+    }
+}
+
+fn same(one: &PeerAddress, other: &PeerAddress) -> bool {
+    one.address == other.address && one.incarnation == other.incarnation
+}
