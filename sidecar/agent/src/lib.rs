@@ -4,6 +4,28 @@
 //! prefill agent send the KV, merges it into its engine's memory in order of significance, and passes on what the engine
 //! says. What is decided is decided in `protocol` and `policy`; this crate carries it out.
 
+pub mod baseline;
+pub mod clock;
+pub mod coding;
+pub mod command;
+pub mod config;
+pub mod control;
+pub mod counters;
+pub mod decode;
+pub mod drafting;
+pub mod drain;
+pub mod http;
+pub mod identity;
+pub mod memory;
 pub mod method;
+pub mod metrics;
+pub mod peers;
+pub mod pool;
+pub mod prefill;
+pub mod profile;
 pub mod requests;
+pub mod run;
+pub mod session;
+#[cfg(test)]
+mod testing;
 pub mod timeline;

@@ -146,14 +146,17 @@ impl Decoder {
         self.counters
             .verified_tokens
             .add(request.answer.verified().into());
+        // First: who is told of the end may look at the counts.
+        if std::mem::take(&mut request.local) {
+            self.counters.requests_local.add(1);
+        }
         if !request.aborted {
-            let ok = tell_end(request, &finished, engine_memory);
-            let count = if ok {
-                &self.counters.requests_finished
-            } else {
-                &self.counters.requests_failed
+            let count = match finished.reason() {
+                FinishReason::Stop | FinishReason::Length => &self.counters.requests_finished,
+                _ => &self.counters.requests_failed,
             };
             count.add(1);
+            tell_end(request, &finished, engine_memory);
         }
         request.spans.finished();
         if let Kv::Loading(loading) = &mut request.kv {
@@ -181,8 +184,8 @@ impl Decoder {
             .collect::<Vec<Request>>();
         for request in lost.into_iter().chain(self.waiting.drain(..)) {
             if !request.aborted {
-                request.answer.refuse(engine_gone());
                 self.counters.requests_failed.add(1);
+                request.answer.refuse(engine_gone());
             }
         }
         let forgotten = self.forgotten.drain(..).flatten();
@@ -211,21 +214,19 @@ impl Decoder {
     }
 }
 
-/// Tells the client how its request has ended; whether with an answer.
-fn tell_end(request: &Request, finished: &Finished, engine_memory: Option<u64>) -> bool {
+/// Tells the client how its request has ended.
+fn tell_end(request: &Request, finished: &Finished, engine_memory: Option<u64>) {
     let answer = &request.answer;
     let reason = match finished.reason() {
         FinishReason::Stop => Finish::Stop,
         FinishReason::Length => Finish::Length,
         FinishReason::Aborted => {
             let why = "the engine ended the request: try again";
-            answer.refuse(Refusal::Unavailable(why.to_owned()));
-            return false;
+            return answer.refuse(Refusal::Unavailable(why.to_owned()));
         }
         FinishReason::Failed | FinishReason::Unspecified => {
             let why = "the engine failed: its log says more";
-            answer.refuse(Refusal::Failed(why.to_owned()));
-            return false;
+            return answer.refuse(Refusal::Failed(why.to_owned()));
         }
     };
     answer.happened(|answer| Event::Finished {
@@ -243,5 +244,4 @@ fn tell_end(request: &Request, finished: &Finished, engine_memory: Option<u64>) 
         anchor: request.anchor.map(|anchor| anchor.widths()),
         memory_bytes: [request.prefill_memory, decode_memory],
     });
-    true
 }

@@ -117,7 +117,8 @@ async fn many_requests_at_once_get_their_own_blocks() {
     let full: Vec<u64> = full.collect();
     assert_eq!(full.len(), 12);
     assert!(full.into_iter().all(|number| equal(&world, number)));
-    assert_eq!(*world.drain.in_flight().borrow(), 0);
+    let mut in_flight = world.drain.in_flight();
+    in_flight.wait_for(|count| *count == 0).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

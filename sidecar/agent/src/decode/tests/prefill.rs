@@ -18,7 +18,7 @@ use lynx_transport::emulate::{LinkOptions, Relay};
 use lynx_transport::{Clock, LinkConfig, Listener, SegmentPayload, SenderHandle, SharedBytes};
 use lynx_units::{BitRate, TransferId, UnitIndex};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
 use tonic::{Request, Response, Status};
 
@@ -62,7 +62,7 @@ pub(super) struct Prefill {
 #[derive(Debug)]
 struct Shared {
     fault: Mutex<Fault>,
-    links: Mutex<HashMap<String, SenderHandle>>,
+    links: watch::Sender<HashMap<String, SenderHandle>>,
     asked: Mutex<Vec<TransferRequest>>,
     blocks: Arc<Readable>,
     profile: Profile,
@@ -74,7 +74,7 @@ struct Shared {
 
 impl Drop for Prefill {
     fn drop(&mut self) {
-        self.shared.links.lock().unwrap().clear();
+        self.shared.links.send_modify(HashMap::clear);
         for task in &self.tasks {
             task.abort();
         }
@@ -98,7 +98,7 @@ impl Prefill {
         let address = control.local_addr().unwrap();
         let shared = Arc::new(Shared {
             fault: Mutex::default(),
-            links: Mutex::default(),
+            links: watch::Sender::default(),
             asked: Mutex::default(),
             blocks: Arc::new(Readable::new(&pool, blocks, tokens, tokens).unwrap()),
             profile,
@@ -112,7 +112,8 @@ impl Prefill {
                 let connected = listener.accept().await;
                 let name = connected.peer().name().to_owned();
                 let (handle, mut events) = connected.into_sender();
-                links.links.lock().unwrap().insert(name, handle);
+                let insert = |links: &mut HashMap<_, _>| drop(links.insert(name, handle));
+                links.links.send_modify(insert);
                 tokio::spawn(async move { while events.next().await.is_some() {} });
             }
         });
@@ -197,7 +198,10 @@ impl Shared {
         }));
         let descriptor = request.coding.unwrap();
         let coding = Coding::new(self.blocks.shape(), &descriptor).unwrap();
-        let link = self.links.lock().unwrap()[&request.link].clone();
+        // The dialling side may be faster.
+        let mut links = self.links.subscribe();
+        let linked = links.wait_for(|links| links.contains_key(&request.link));
+        let link = linked.await.unwrap()[&request.link].clone();
         let id = TransferId(request.transfer);
         let mut offered = coding.descriptor_bytes();
         if fault == Fault::Offer {
@@ -234,7 +238,7 @@ impl Shared {
         match fault {
             Fault::Error => drop(events.send(Err(Status::internal("the engine broke")))),
             Fault::Cut => {
-                self.links.lock().unwrap().clear();
+                self.links.send_modify(HashMap::clear);
                 drop(link);
                 events.closed().await;
             }
