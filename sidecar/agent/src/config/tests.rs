@@ -43,7 +43,7 @@ fn a_whole_file_is_read() {
           deadline: 250ms
           receiveBuffer: 1Gi
         http: {maxBody: 64Ki, admin: true}
-        drain: {deadline: 5m}
+        drain: {deadline: 1h5m}
         telemetry: {otlpEndpoint: 'http://collector:4317', sampling: 0.25, logFormat: json, log: debug}";
     let config = Config::parse(yaml, &none).unwrap();
     assert_eq!(config.peers, ["prefill-0.smol:7400", "[fd00::1]:7400"]);
@@ -54,7 +54,7 @@ fn a_whole_file_is_read() {
     );
     assert_eq!(config.transfer.deadline, Duration::from_millis(250));
     assert_eq!(config.transfer.receive_buffer, Bytes::new(1 << 30));
-    assert_eq!(config.drain_deadline, Duration::from_secs(300));
+    assert_eq!(config.drain_deadline, Duration::from_secs(3900));
     assert!(config.http.admin && !config.transfer.allow_provisional);
     assert_eq!(
         config.telemetry_settings().instance.as_deref(),
@@ -111,6 +111,7 @@ fn fields_that_do_not_fit_together_are_told() {
 fn values_out_of_range_are_refused() {
     for yaml in [
         "{transfer: {deadline: 0s}}",
+        "{transfer: {deadline: 1m30}}",
         "{transfer: {deadline: 100000h}}",
         "{transfer: {deadline: 99999999999999999999s}}",
         "{transfer: {receiveBuffer: 0}}",

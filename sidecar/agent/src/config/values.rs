@@ -4,17 +4,27 @@ use std::time::Duration;
 
 use lynx_units::{Bytes, Width};
 
-/// `30s`, `250ms`, `2m`, `1h`: above zero, and at most a week, so that a sum of times stays a time.
+/// `30s`, `250ms`, `2m`, `1h30m`: above zero, and at most a week, so that a sum of times stays a time.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
-    let (number, unit) = number_and_unit(text)?;
-    let millis = number.checked_mul(match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return None,
-    })?;
+    let mut millis = 0_u64;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (number, after) = number_and_unit(rest)?;
+        let end = after
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(after.len());
+        let (unit, tail) = after.split_at(end);
+        let scale = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        millis = millis.checked_add(number.checked_mul(scale)?)?;
+        rest = tail;
+    }
     let duration = Duration::from_millis(millis);
     (!duration.is_zero() && duration <= WEEK).then_some(duration)
 }

@@ -64,7 +64,7 @@ fn patience(query: Option<&str>, default: Duration) -> Result<Duration, ApiError
         .ok_or_else(|| {
             ApiError::param(
                 "deadline",
-                "the query must be deadline=30s: a number and ms, s, m or h",
+                "the query must be deadline=30s: numbers with ms, s, m or h",
             )
         })
 }

@@ -38,7 +38,6 @@ fn everything_that_is_known_is_told_in_the_open_metrics_format() {
     let metrics = Metrics::new(sources);
     metrics.first_token(0.125);
     metrics.request(Outcome::Stop, 0.5);
-    metrics.request(Outcome::Aborted, 0.5);
     insta::assert_snapshot!(metrics.encode());
 }
 
