@@ -98,7 +98,6 @@ impl Node {
         let Some(serving) = self.serving.get_mut(&request) else {
             return;
         };
-        let finished = serving.finished;
         match std::mem::replace(&mut serving.owed, Owed::Nothing) {
             Owed::Nothing => return self.settle(request),
             Owed::Warmed(done) => {
@@ -133,9 +132,7 @@ impl Node {
                 transfer.end(status);
             }
         }
-        if !finished {
-            self.abort(request);
-        }
+        serving.to_abort = !serving.finished;
         self.settle(request);
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct Node {
     /// Where peers are told that links are.
     data: String,
     signals: mpsc::UnboundedSender<Signal>,
+    /// Who asked to forget, and is to be told of it: before the engine is asked, and after.
+    to_forget: Vec<oneshot::Sender<Result<(), Refusal>>>,
     forgetting: Vec<oneshot::Sender<Result<(), Refusal>>>,
     next_request: u64,
 }
@@ -69,6 +71,7 @@ impl Node {
             report: Report::default(),
             data,
             signals: role.signals.clone(),
+            to_forget: Vec::new(),
             forgetting: Vec::new(),
             next_request: role.next_request,
         }
@@ -174,8 +177,8 @@ impl Node {
         for request in requests {
             self.fail(request, Status::cancelled(why));
         }
-        self.forgetting.push(done);
-        self.say(from_agent::Kind::Forget(Forget {}));
+        self.to_forget.push(done);
+        self.ask_to_forget();
     }
 
     /// The engine has forgotten.
@@ -192,7 +195,8 @@ impl Node {
         for request in requests {
             self.fail(request, Status::unavailable(why.clone()));
         }
-        for done in self.forgetting.drain(..) {
+        let asked = self.to_forget.drain(..).chain(self.forgetting.drain(..));
+        for done in asked {
             drop(done.send(Err(Refusal::Unavailable(why.clone()))));
         }
     }
@@ -257,16 +261,16 @@ impl Node {
         self.engine.send(kind).ok();
     }
 
-    /// Has the engine stop what nobody waits for any more.
-    pub(super) fn abort(&self, request: u64) {
-        self.say(from_agent::Kind::Abort(Abort { request }));
-    }
-
     /// Lets go of a request as far as that can be.
     pub(super) fn settle(&mut self, request: u64) {
         let Some(serving) = self.serving.get_mut(&request) else {
             return;
         };
+        if serving.queued == 0 && std::mem::take(&mut serving.to_abort) && !serving.finished {
+            self.engine
+                .send(from_agent::Kind::Abort(Abort { request }))
+                .ok();
+        }
         if serving.may_release() {
             if let Some(transfer) = serving.transfer() {
                 transfer.work = None;
@@ -278,6 +282,18 @@ impl Node {
         }
         if self.serving.get(&request).is_some_and(Serving::is_over) {
             self.serving.remove(&request);
+        }
+        self.ask_to_forget();
+    }
+
+    /// Has the engine forget, once the splitting thread has let go of all blocks.
+    fn ask_to_forget(&mut self) {
+        let is_idle = self.serving.values().all(|serving| serving.queued == 0);
+        if is_idle && !self.to_forget.is_empty() {
+            for done in self.to_forget.drain(..) {
+                self.forgetting.push(done);
+                self.engine.send(from_agent::Kind::Forget(Forget {})).ok();
+            }
         }
     }
 }

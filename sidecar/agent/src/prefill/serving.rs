@@ -31,6 +31,9 @@ pub(super) struct Serving {
     pub(super) done: bool,
     /// Whether the engine has said its last word.
     pub(super) finished: bool,
+    /// Whether the engine is to be told to stop: once the splitting thread has let go of the blocks, since an engine may take
+    /// them back at once.
+    pub(super) to_abort: bool,
     pub(super) owed: Owed,
 }
 
@@ -88,6 +91,7 @@ impl Serving {
             queued: 0,
             done: false,
             finished: false,
+            to_abort: false,
             owed,
         }
     }
