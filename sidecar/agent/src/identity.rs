@@ -82,9 +82,14 @@ pub fn profile_name(profile: &Profile) -> String {
     format!("{} ({hash})", profile.name())
 }
 
-/// The model's name and enough of its weights' hash.
+/// The weights' own name and enough of their hash: what clients call the model is no matter here.
 fn model(engine: &Attach) -> String {
-    format!("{} ({})", engine.model, hex(&engine.model_fingerprint, 16))
+    let name = if engine.weights.is_empty() {
+        &engine.model
+    } else {
+        &engine.weights
+    };
+    format!("{name} ({})", hex(&engine.model_fingerprint, 16))
 }
 
 /// The first `most` bytes.

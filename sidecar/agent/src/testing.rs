@@ -42,6 +42,7 @@ pub(crate) fn attach(role: v1::Role, blocks: u32) -> v1::Attach {
         }),
         generates: role == v1::Role::Decode,
         context_tokens: 4096,
+        weights: String::new(),
     }
 }
 
