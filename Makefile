@@ -19,7 +19,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster bench lint images model fuzz profile toolchain build test-traces
+.PHONY: help demo test test-cluster bench lint images model fuzz profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -49,10 +49,6 @@ test-cluster: toolchain model ## The tests on a real Kubernetes of one node, bui
 	    status=$$?; tests/cluster/control-plane down; exit $$status
 	@echo "  test      the journey, on a node"
 	@tests/cluster/end-to-end $(IMAGES:%=out/images/%.tar)
-
-test-traces: toolchain ## Traces in a real Jaeger, built the first time (some minutes)
-	@scripts/kube-tools jaeger
-	@$(CARGO) test -p lynx-telemetry --test jaeger -- --ignored $(ARGS)
 
 bench: model build ## Measure what docs/specification.md promises (ARGS=--quick for a first look); rows go to out/
 	@mkdir -p out

@@ -1,5 +1,6 @@
 //! What the operator writes into an agent's configuration is one to the agent: the operator's own types mirror it, and its
 //! snapshots are what it really writes.
+#![expect(clippy::unwrap_used, reason = "a test's failure is its report")]
 
 use std::path::Path;
 

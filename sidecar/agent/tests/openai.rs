@@ -1,4 +1,5 @@
 //! The official OpenAI client against the endpoint, with a data path that is played.
+#![expect(clippy::unwrap_used, reason = "a test's failure is its report")]
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! The agent as a process: what it says, when it ends, and with which status.
+#![expect(clippy::unwrap_used, reason = "a test's failure is its report")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
