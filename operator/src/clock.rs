@@ -25,9 +25,11 @@ impl Clock {
         Timestamp::from_origin(self.origin.elapsed())
     }
 
-    /// Now, as other machines tell time.
+    /// Now, as other machines tell time: in whole seconds, as API objects have it, so that what was written equals what
+    /// comes back.
     pub fn wall(&self) -> jiff::Timestamp {
-        jiff::Timestamp::now()
+        let now = jiff::Timestamp::now();
+        jiff::Timestamp::from_second(now.as_second()).unwrap_or(now)
     }
 }
 

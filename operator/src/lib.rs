@@ -16,6 +16,7 @@ pub mod control;
 pub mod crd;
 pub mod leadership;
 pub mod metrics;
+pub mod probe;
 pub mod reconcile;
 pub mod run;
 pub mod scaling;

@@ -35,6 +35,11 @@ enum Command {
         #[command(subcommand)]
         command: CrdCommand,
     },
+    /// Gets a URL and succeeds where the answer is fine: a health check for where there is no curl.
+    Probe {
+        /// The URL, such as http://lynx-operator.lynx-system:8080/readyz.
+        url: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -56,6 +61,7 @@ fn main() -> ExitCode {
             }
         },
         Command::Crd { command } => crd(&command),
+        Command::Probe { url } => probe(&url),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -136,6 +142,11 @@ fn crd(command: &CrdCommand) -> anyhow::Result<()> {
             Ok(())
         }),
     }
+}
+
+fn probe(url: &str) -> anyhow::Result<()> {
+    runtime()?.block_on(lynx_operator::probe::probe(url))?;
+    Ok(())
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {

@@ -275,7 +275,7 @@ async fn make(
         *plan = pods::plan(object, context, key, &children, role);
         pods::mark(context, key, plan).await?;
     }
-    pods::tell(context, key, &plans);
+    pods::tell(context, key, &children, &plans);
     let [prefill, decode] = &plans;
     let objects = build::build(&Inputs {
         object,

@@ -44,6 +44,9 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Agents' connections are asked whether they live this often.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
+/// How long connections may take to end.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 /// Why the process can't run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -282,10 +285,12 @@ async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, RunError> {
 
 async fn serve_http(listener: TcpListener, health: Health, shutdown: CancellationToken) {
     let served = axum::serve(listener, web::router(health))
-        .with_graceful_shutdown(shutdown.cancelled_owned())
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the HTTP server ended");
+        .with_graceful_shutdown(shutdown.clone().cancelled_owned());
+    tokio::select! {
+        served = served => if let Err(error) = served {
+            tracing::error!(%error, "the HTTP server ended");
+        },
+        () = overdue(&shutdown) => {}
     }
 }
 
@@ -294,9 +299,20 @@ async fn serve_agents(listener: TcpListener, agents: Agents, shutdown: Cancellat
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .add_service(ControlServer::new(agents))
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), shutdown.cancelled_owned())
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the agents' server ended");
+        .serve_with_incoming_shutdown(
+            TcpListenerStream::new(listener),
+            shutdown.clone().cancelled_owned(),
+        );
+    tokio::select! {
+        served = served => if let Err(error) = served {
+            tracing::error!(%error, "the agents' server ended");
+        },
+        () = overdue(&shutdown) => {}
     }
+}
+
+/// A while after the shutdown: who doesn't hang up by then is hung up on.
+async fn overdue(shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
+    tokio::time::sleep(GOODBYE).await;
 }

@@ -68,7 +68,10 @@ impl Children {
 }
 
 /// Looks. Metadata is enough for all but workloads and pods.
-pub(super) async fn look(object: &LynxDeployment, client: &Client) -> Result<Children, ReconcileError> {
+pub(super) async fn look(
+    object: &LynxDeployment,
+    client: &Client,
+) -> Result<Children, ReconcileError> {
     let namespace = object.namespace().unwrap_or_default();
     let label = format!("{}={}", names::DEPLOYMENT, object.name_any());
     let params = ListParams::default().labels(&label);

@@ -1,10 +1,10 @@
 //! Drains, carried out: views of pods in, marks and messages out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, ResourceExt};
 use lynx_crds::LynxDeployment;
 use serde_json::json;
 
@@ -95,14 +95,15 @@ pub(super) async fn mark(context: &Context, key: &Key, plan: &Plan) -> Result<()
 }
 
 /// Tells the agents of both roles who drains.
-pub(super) fn tell(context: &Context, key: &Key, plans: &[Plan]) {
+pub(super) fn tell(context: &Context, key: &Key, children: &Children, plans: &[Plan]) {
+    let staying: BTreeSet<_> = children.pods.iter().map(ResourceExt::name_any).collect();
     let wall = context.clock.wall();
     let drains: BTreeMap<_, _> = plans
         .iter()
         .flat_map(|plan| &plan.draining)
         .map(|(pod, until)| (pod.clone(), clock::until(*until, wall)))
         .collect();
-    context
-        .hub
-        .with(key, |registry, _| registry.set_drains(key, drains));
+    context.hub.with(key, |registry, _| {
+        registry.set_drains(key, drains, &staying)
+    });
 }

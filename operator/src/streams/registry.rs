@@ -4,7 +4,7 @@
 //! what an agent should know is recomputed and compared with what it was last told, so a lost message, a second stream of
 //! the same pod and a new leader all end in the same place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lynx_proto::operator::v1::{
@@ -257,10 +257,20 @@ impl Registry {
         }
     }
 
-    /// The pods that are to take no new work, with the time they have; replaces what was said before.
-    pub fn set_drains(&mut self, key: &Key, drains: BTreeMap<String, Duration>) {
+    /// The pods that are to take no new work, with the time they have; of the pods in `staying` it replaces what was said
+    /// before. A pod that is being deleted is in neither: its drain goes on to its end.
+    pub fn set_drains(
+        &mut self,
+        key: &Key,
+        drains: BTreeMap<String, Duration>,
+        staying: &BTreeSet<String>,
+    ) {
         if let Some(fleet) = self.fleets.get_mut(key) {
-            fleet.drains = drains;
+            let agents = &fleet.agents;
+            fleet
+                .drains
+                .retain(|pod, _| !staying.contains(pod) && agents.contains_key(pod));
+            fleet.drains.extend(drains);
         }
     }
 

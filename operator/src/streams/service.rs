@@ -14,6 +14,7 @@ use lynx_units::Timestamp;
 use std::pin::Pin;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Key, Registry, StreamId};
@@ -35,9 +36,16 @@ pub struct Hub {
 #[derive(Debug, Default)]
 struct Shared {
     registry: Registry,
-    senders: BTreeMap<StreamId, mpsc::Sender<Outbound>>,
+    streams: BTreeMap<StreamId, Outgoing>,
     /// The deployments that exist, as far as the controller has seen.
     known: BTreeSet<Key>,
+}
+
+/// The way to an agent; when it is dropped, both directions of the stream end.
+#[derive(Debug)]
+struct Outgoing {
+    sender: mpsc::Sender<Outbound>,
+    _end: DropGuard,
 }
 
 impl Hub {
@@ -86,7 +94,7 @@ impl Hub {
     pub fn end_all(&self) {
         let mut shared = self.lock();
         shared.registry.clear();
-        shared.senders.clear();
+        shared.streams.clear();
     }
 
     fn join(&self, hello: Hello) -> Result<Joined, Status> {
@@ -102,7 +110,12 @@ impl Hub {
         let pod = hello.pod.clone();
         let stream = shared.registry.join(hello, now);
         let (sender, messages) = mpsc::channel(WAITING);
-        shared.senders.insert(stream, sender);
+        let end = CancellationToken::new();
+        let outgoing = Outgoing {
+            sender,
+            _end: end.clone().drop_guard(),
+        };
+        shared.streams.insert(stream, outgoing);
         shared.drop_orphans();
         shared.tell(&key, now);
         drop(shared);
@@ -113,7 +126,11 @@ impl Hub {
             "an agent joined"
         );
         self.announce(Some(key));
-        Ok(Joined { stream, messages })
+        Ok(Joined {
+            stream,
+            messages,
+            end,
+        })
     }
 
     fn report(&self, stream: StreamId, report: Report) {
@@ -131,7 +148,7 @@ impl Hub {
         let now = self.now();
         let mut shared = self.lock();
         let left = shared.registry.leave(stream);
-        shared.senders.remove(&stream);
+        shared.streams.remove(&stream);
         if let Some(key) = &left {
             shared.tell(key, now);
         }
@@ -163,12 +180,12 @@ impl Shared {
     fn tell(&mut self, key: &Key, now: Timestamp) {
         for (stream, message) in self.registry.untold(key, now) {
             let sent = self
-                .senders
+                .streams
                 .get(&stream)
-                .is_some_and(|sender| sender.try_send(Ok(message)).is_ok());
+                .is_some_and(|outgoing| outgoing.sender.try_send(Ok(message)).is_ok());
             if !sent {
                 // It was counted as told, so its stream must end: the next one starts from nothing.
-                self.senders.remove(&stream);
+                self.streams.remove(&stream);
             }
         }
     }
@@ -176,13 +193,14 @@ impl Shared {
     /// Ends the streams that the registry no longer knows.
     fn drop_orphans(&mut self) {
         let registry = &self.registry;
-        self.senders.retain(|stream, _| registry.knows(*stream));
+        self.streams.retain(|stream, _| registry.knows(*stream));
     }
 }
 
 struct Joined {
     stream: StreamId,
     messages: mpsc::Receiver<Outbound>,
+    end: CancellationToken,
 }
 
 /// What tonic serves.
@@ -217,14 +235,25 @@ impl Control for Service {
             Some(from_agent::Kind::Hello(hello)) => hello,
             _ => return Err(Status::invalid_argument("the first message must be Hello")),
         };
-        let Joined { stream, messages } = self.hub.join(hello)?;
-        tokio::spawn(listen(Arc::clone(&self.hub), stream, incoming));
+        let Joined {
+            stream,
+            messages,
+            end,
+        } = self.hub.join(hello)?;
+        let hub = Arc::clone(&self.hub);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = listen(&hub, stream, incoming) => {}
+                () = end.cancelled() => {}
+            }
+            hub.leave(stream);
+        });
         Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
     }
 }
 
 /// Takes an agent's reports until its stream ends.
-async fn listen(hub: Arc<Hub>, stream: StreamId, mut incoming: Streaming<FromAgent>) {
+async fn listen(hub: &Hub, stream: StreamId, mut incoming: Streaming<FromAgent>) {
     loop {
         match incoming.message().await {
             Ok(Some(FromAgent {
@@ -238,7 +267,6 @@ async fn listen(hub: Arc<Hub>, stream: StreamId, mut incoming: Streaming<FromAge
             }
         }
     }
-    hub.leave(stream);
 }
 
 fn key_of(hello: &Hello) -> Result<Key, Status> {

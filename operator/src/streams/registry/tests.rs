@@ -113,7 +113,8 @@ fn a_drain_is_told_once_and_cancelled_once() {
             .filter_map(|(_, message)| message.kind)
             .collect()
     };
-    registry.set_drains(&key(), drain);
+    let staying = BTreeSet::from(["d".to_owned()]);
+    registry.set_drains(&key(), drain, &staying);
     let drain = |deadline_ms, cancel| {
         Kind::Drain(Drain {
             deadline_ms,
@@ -122,7 +123,12 @@ fn a_drain_is_told_once_and_cancelled_once() {
     };
     assert_eq!(kinds(&mut registry), [drain(60_000, false)]);
     assert!(kinds(&mut registry).is_empty());
-    registry.set_drains(&key(), BTreeMap::new());
+    registry.set_drains(&key(), BTreeMap::new(), &BTreeSet::new());
+    assert!(
+        kinds(&mut registry).is_empty(),
+        "a pod that is being deleted drains on"
+    );
+    registry.set_drains(&key(), BTreeMap::new(), &staying);
     assert_eq!(kinds(&mut registry), [drain(0, true)]);
 }
 
@@ -133,7 +139,7 @@ fn a_drain_whose_remaining_time_shrinks_is_not_told_again() {
     registry.untold(&key(), at(0));
     for seconds in [60, 58, 56] {
         let drain = BTreeMap::from([("d".to_owned(), Duration::from_secs(seconds))]);
-        registry.set_drains(&key(), drain);
+        registry.set_drains(&key(), drain, &BTreeSet::from(["d".to_owned()]));
         let told = registry.untold(&key(), at(1));
         assert_eq!(told.len(), usize::from(seconds == 60));
     }

@@ -1,0 +1,10 @@
+//! The operator against a real API server, with its controllers, and without nodes: pods are made and never run, so tests
+//! play the kubelet and the agents.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+#![expect(clippy::panic, reason = "helpers of tests")]
+
+mod agents;
+mod harness;
+mod leaders;
+mod objects;
+mod scale;

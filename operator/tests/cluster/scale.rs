@@ -1,0 +1,146 @@
+//! The scale subresource, drains, and autoscaling.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{ListParams, Patch, PatchParams};
+use lynx_crds::LynxDeployment;
+use lynx_proto::operator::v1::{Report, Role, from_operator};
+use serde_json::json;
+
+use crate::agents::{Agent, hello, ready};
+use crate::harness::{World, embedded, eventually};
+use crate::objects::settled;
+
+async fn replicas(world: &World) -> i32 {
+    let decode = world.api::<Deployment>().get("smol-decode").await.unwrap();
+    decode.spec.unwrap().replicas.unwrap()
+}
+
+async fn scale(world: &World, replicas: i32) {
+    let patch = json!({"spec": {"replicas": replicas}});
+    let api = world.api::<LynxDeployment>();
+    api.patch_scale("smol", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+}
+
+/// The decode pods, once there are so many, called ready as a kubelet would.
+async fn ready_pods(world: &World, count: usize) -> Vec<String> {
+    let pods = world.api::<Pod>();
+    let params = ListParams::default().labels("lynx.dev/deployment=smol,lynx.dev/role=decode");
+    let names = eventually("pods", async || {
+        let list = pods.list(&params).await.unwrap();
+        let names: Vec<_> = list.iter().map(ResourceExt::name_any).collect();
+        (names.len() == count).then_some(names)
+    })
+    .await;
+    for name in &names {
+        let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+            .await
+            .unwrap();
+    }
+    names
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: make test-cluster"]
+async fn a_pod_drains_before_the_deployment_shrinks_and_it_is_that_pod_that_goes() {
+    let world = World::new("drain").await;
+    let operator = world.operator("a");
+    let mut spec = embedded();
+    spec["decode"] = json!({"replicas": 1});
+    world.apply("smol", spec).await;
+    settled(&world, "smol").await;
+    scale(&world, 2).await;
+    let names = ready_pods(&world, 2).await;
+    let subresource = world
+        .api::<LynxDeployment>()
+        .get_scale("smol")
+        .await
+        .unwrap();
+    let selector = subresource.status.unwrap().selector;
+    assert_eq!(
+        selector.as_deref(),
+        Some("lynx.dev/deployment=smol,lynx.dev/role=decode")
+    );
+
+    let busy = |in_flight| Report {
+        in_flight,
+        ..ready()
+    };
+    let mut lazy = Agent::joined(&operator, hello(&world, &names[0], Role::Decode)).await;
+    let keen = Agent::joined(&operator, hello(&world, &names[1], Role::Decode)).await;
+    lazy.report(busy(1));
+    keen.report(busy(5));
+    // Reports are taken in before the scale changes, or the victim would be by name.
+    eventually("both agents", async || {
+        (operator.figure("lynx_operator_agents").await == 2).then_some(())
+    })
+    .await;
+
+    scale(&world, 1).await;
+    let drain = lazy
+        .hears(|kind| match kind {
+            from_operator::Kind::Drain(drain) => Some(drain),
+            _ => None,
+        })
+        .await;
+    assert!(!drain.cancel && drain.deadline_ms > 0);
+    assert_eq!(replicas(&world).await, 2, "one request is in flight");
+
+    lazy.report(Report {
+        draining: true,
+        ready: false,
+        ..busy(0)
+    });
+    let pods = world.api::<Pod>();
+    eventually("the drained pod's end", async || {
+        keen.report(busy(5));
+        let gone = pods.get_opt(&names[0]).await.unwrap();
+        gone.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some())
+            .then_some(())
+    })
+    .await;
+    assert_eq!(replicas(&world).await, 1);
+    let kept = pods.get(&names[1]).await.unwrap();
+    assert!(kept.metadata.deletion_timestamp.is_none());
+    operator.stop().await;
+    world.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: make test-cluster"]
+async fn more_replicas_cancel_a_drain() {
+    let world = World::new("cancel").await;
+    let operator = world.operator("a");
+    let mut spec = embedded();
+    spec["decode"] = json!({"replicas": 1});
+    world.apply("smol", spec).await;
+    settled(&world, "smol").await;
+    let names = ready_pods(&world, 1).await;
+    let mut agent = Agent::joined(&operator, hello(&world, &names[0], Role::Decode)).await;
+    agent.report(Report {
+        in_flight: 3,
+        ..ready()
+    });
+    scale(&world, 0).await;
+    let drains = |kind| match kind {
+        from_operator::Kind::Drain(drain) => Some(drain.cancel),
+        _ => None,
+    };
+    assert!(!agent.hears(drains).await);
+    let pods = world.api::<Pod>();
+    let marked = async || {
+        let pod = pods.get(&names[0]).await.unwrap();
+        pod.annotations().contains_key("lynx.dev/drain-until")
+    };
+    assert!(marked().await);
+    scale(&world, 1).await;
+    assert!(agent.hears(drains).await);
+    eventually("the mark's end", async || (!marked().await).then_some(())).await;
+    assert_eq!(replicas(&world).await, 1);
+    operator.stop().await;
+    world.end().await;
+}
