@@ -76,8 +76,11 @@ mod tests {
         let url = format!("http://{}/readyz", listener.local_addr().unwrap());
         let serve = async {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 3];
-            stream.read_exact(&mut request).await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let more = stream.read_buf(&mut request).await.unwrap();
+                assert!(more > 0, "the request ended early");
+            }
             stream.write_all(answer.as_bytes()).await.unwrap();
         };
         tokio::join!(probe(&url), serve).0

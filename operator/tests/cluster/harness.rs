@@ -75,7 +75,7 @@ impl World {
     pub(crate) fn operator(&self, pod: &str) -> Operator {
         let (http, agents) = (free(), free());
         let text = format!(
-            "namespaces: [{}]\nagents: {{service: agents}}\nleaderElection: {{durationSeconds: 6, graceSeconds: 4}}",
+            "namespaces: [{}]\nagents: {{service: agents}}\nleaderElection: {{durationSeconds: 15, graceSeconds: 12}}",
             self.namespace
         );
         let config = OperatorConfig::parse(&text, |name| {
