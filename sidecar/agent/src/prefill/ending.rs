@@ -72,9 +72,11 @@ impl Node {
             Some(status) => self.fail(request, status),
             None => {
                 self.counters.transfers_complete.add(1);
-                if let Some(serving) = self.serving.get_mut(&request) {
-                    // The peer has every byte: whatever is not told yet can't matter to it.
-                    serving.owed = Owed::Nothing;
+                if let Some(serving) = self.serving.get_mut(&request)
+                    && let Some(transfer) = serving.transfer()
+                {
+                    transfer.delivered = true;
+                    serving.owe_nothing_more();
                 }
             }
         }

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::service::Asked;
 use super::serving::{Owed, Serving};
 use super::splitting::Splitting;
 use super::{Role, Signal, refuse_command};
@@ -39,6 +40,8 @@ pub(super) struct Node {
     /// By the decode agents' names.
     pub(super) links: BTreeMap<String, SenderHandle>,
     pub(super) serving: HashMap<u64, Serving>,
+    /// What was asked before its caller's link was known here, and until when that is waited for.
+    pub(super) early: Vec<(Instant, Asked)>,
     /// What the engine said last about its load.
     pub(super) report: Report,
     /// Where peers are told that links are.
@@ -68,6 +71,7 @@ impl Node {
             counters: Arc::clone(&role.options.counters),
             links: BTreeMap::new(),
             serving: HashMap::new(),
+            early: Vec::new(),
             report: Report::default(),
             data,
             signals: role.signals.clone(),
@@ -89,6 +93,7 @@ impl Node {
         tracing::info!(peer = name, address = %connected.address(), "a decode agent's link is up");
         let (handle, mut events) = connected.into_sender();
         self.links.insert(name.clone(), handle);
+        self.answer_early(&name);
         let signals = self.signals.clone();
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
@@ -234,12 +239,14 @@ impl Node {
     /// When the first transfer must be with the transport.
     pub(super) fn next_deadline(&self) -> Instant {
         let deadlines = self.serving.values().filter_map(Serving::deadline);
+        let deadlines = deadlines.chain(self.early.iter().map(|(until, _)| *until));
         deadlines.min().unwrap_or_else(|| Instant::now() + IDLE)
     }
 
     /// Fails what is late.
     pub(super) fn expire(&mut self) {
         let now = Instant::now();
+        self.answer_unlinked(now);
         let late = |serving: &Serving| serving.deadline().is_some_and(|due| due <= now);
         let late = self.serving.iter().filter(|(_, serving)| late(serving));
         let late: Vec<u64> = late.map(|(request, _)| *request).collect();

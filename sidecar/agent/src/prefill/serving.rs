@@ -58,6 +58,9 @@ pub(super) struct Transfer {
     pub(super) coding: Arc<Coding>,
     /// `None` once everything is told.
     pub(super) events: Option<Events>,
+    /// Whether the peer has every byte. What is not told yet may still matter: a fast link has the last layer before the
+    /// engine has the first token.
+    pub(super) delivered: bool,
     /// Whether every layer is told of.
     pub(super) timeline: bool,
     /// When it fails unless all of its KV is with the transport.
@@ -132,6 +135,16 @@ impl Serving {
                     splitting.split(work, range, layer);
                 }
             }
+        }
+    }
+
+    /// Ends what is owed for a transfer of which everything is told and delivered.
+    pub(super) fn owe_nothing_more(&mut self) {
+        if let Owed::Transfer(transfer) = &self.owed
+            && transfer.delivered
+            && transfer.events.is_none()
+        {
+            self.owed = Owed::Nothing;
         }
     }
 

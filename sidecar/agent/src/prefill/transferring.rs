@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use lynx_proto::engine::v1::{Prefill, TraceContext, from_agent};
 use lynx_proto::peer::v1::{First, Layer, Sent, Started, TransferRequest, transfer_event};
@@ -30,9 +31,34 @@ use crate::memory;
 use crate::pool::Readable;
 use crate::session::Message;
 
+/// How long a question may be ahead of its caller's link: whoever dialled hears of a link a moment before this side does.
+const LINK_PATIENCE: Duration = Duration::from_secs(1);
+
 impl Node {
     /// A peer asks for KV.
     pub(super) fn asked(&mut self, asked: Asked) {
+        if self.links.contains_key(&asked.request.link) {
+            self.answer(asked);
+        } else {
+            self.early.push((Instant::now() + LINK_PATIENCE, asked));
+        }
+    }
+
+    /// Answers what was asked before its caller's link was known here.
+    pub(super) fn answer_early(&mut self, link: &str) {
+        let is_theirs = |(_, asked): &mut (Instant, Asked)| asked.request.link == link;
+        let known: Vec<_> = self.early.extract_if(.., is_theirs).collect();
+        known.into_iter().for_each(|(_, asked)| self.answer(asked));
+    }
+
+    /// Answers those whose link has not come by now: they are refused.
+    pub(super) fn answer_unlinked(&mut self, now: Instant) {
+        let is_late = |(until, _): &mut (Instant, Asked)| *until <= now;
+        let late: Vec<_> = self.early.extract_if(.., is_late).collect();
+        late.into_iter().for_each(|(_, asked)| self.answer(asked));
+    }
+
+    fn answer(&mut self, asked: Asked) {
         let Asked {
             request,
             parent,
@@ -117,6 +143,7 @@ impl Node {
             link,
             coding: Arc::new(coding),
             events: Some(events),
+            delivered: false,
             timeline: asked.timeline,
             deadline: Instant::now() + remaining,
             work: None,
@@ -335,5 +362,6 @@ impl Node {
             agent_memory_bytes: memory::peak_bytes().unwrap_or(0),
         }));
         transfer.events = None;
+        serving.owe_nothing_more();
     }
 }

@@ -114,6 +114,63 @@ async fn what_the_decode_engine_has_is_not_sent() {
 }
 
 #[tokio::test]
+async fn a_link_that_is_faster_than_the_first_token_does_not_lose_it() {
+    const ALL: u32 = 256;
+    let (agent, mut engine) = Agent::with_engine().await;
+    let mut peer = Peer::meet(&agent).await;
+    let request = peer.ask(Method::Bf16, ALL, 0);
+    let mut events = peer.transfer(&request).await.unwrap();
+    let prefill = engine.hear_prefill().await;
+    engine.start(prefill.request, &[0, 1, 2, 3], 0);
+    engine.publish(prefill.request, 0..ALL);
+    let directory = tempfile::tempdir().unwrap();
+    let decode = attach(Role::Decode, BLOCKS);
+    make_pool(directory.path(), &decode, 2);
+    let pool = open_pool(directory.path(), &decode, Access::Write);
+    let mut blocks = Writable::new(&pool, vec![0, 1, 2, 3], ALL, 0).unwrap();
+    peer.receive(&request.coding.unwrap(), &mut blocks).await;
+    soon(async {
+        while agent.counters.transfers_complete.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    engine.done(prefill.request, 42);
+    engine.finish(prefill.request, FinishReason::Length);
+    let mut told = Vec::new();
+    while let Some(kind) = next(&mut events).await.unwrap() {
+        told.push(kind);
+    }
+    assert!(matches!(
+        told[told.len() - 2..],
+        [Told::First(_), Told::Sent(_)]
+    ));
+    agent.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_question_that_is_ahead_of_its_link_waits_for_it() {
+    let (mut agent, mut engine) = Agent::with_engine().await;
+    let peer = Peer::meet(&agent).await;
+    let request = peer.ask(Method::Bf16, 64, 0);
+    let mut client = peer.client.clone();
+    let links = |agent: &mut Agent, count: usize| {
+        let mut status = agent.status.clone();
+        async move {
+            let there = status.wait_for(|status| status.links.len() == count);
+            soon(there).await.unwrap();
+        }
+    };
+    links(&mut agent, 1).await;
+    drop(peer);
+    links(&mut agent, 0).await;
+    let asked = tokio::spawn(async move { client.transfer(request).await });
+    let _peer = Peer::meet(&agent).await;
+    engine.hear_prefill().await;
+    assert!(soon(asked).await.unwrap().is_ok());
+}
+
+#[tokio::test]
 async fn two_transfers_go_on_at_a_time() {
     let (agent, mut engine) = Agent::with_engine().await;
     let mut peer = Peer::meet(&agent).await;
