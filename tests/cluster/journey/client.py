@@ -25,7 +25,7 @@ def ask(url: str, text: str, tokens: int, trace: str = "") -> str:
         "messages": [{"role": "user", "content": text}],
         "max_tokens": tokens,
         "temperature": 0,
-        "ignore_eos": True,
+        "lynx": {"ignore_eos": True},
     }
     headers = {"Content-Type": "application/json"}
     if trace:

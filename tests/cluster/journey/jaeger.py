@@ -41,9 +41,9 @@ def running(address: str, log: Path) -> Iterator[None]:
 
 
 def spans(address: str, trace: str, wanted: set[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Pod and name of every span of a trace, in the order of their starts, once `wanted` are among them.
+    """Process and name of every span of a trace, in the order of their starts, once `wanted` are among them.
 
-    Raises Unmet if they do not come, or if one of them hangs from a span that is not there.
+    As in ("lynx-agent decode", "lynx.request"). Raises Unmet if they do not come, or if one of them hangs from a span that is not there.
     """
     found: list[tuple[str, str]] = []
 
@@ -56,7 +56,8 @@ def spans(address: str, trace: str, wanted: set[tuple[str, str]]) -> list[tuple[
     try:
         look(complete, "")
     except Unmet:
-        raise Unmet(f"The trace {trace} lacks {sorted(wanted - set(found))}; it has {found}") from None
+        has = sorted(set(found))
+        raise Unmet(f"The trace {trace} lacks {sorted(wanted - set(found))}; it has {has}") from None
     return found
 
 
@@ -67,12 +68,14 @@ def joined(reply: dict) -> list[tuple[str, str]]:
     parents = {reference["spanID"] for span in trace["spans"] for reference in span["references"]}
     if len(parents - known) > 1:
         return []
-    pods = {
-        key: next((tag["value"] for tag in process["tags"] if tag["key"] == "service.instance.id"), "")
-        for key, process in trace["processes"].items()
-    }
+    processes = {key: name_of(process) for key, process in trace["processes"].items()}
     in_order = sorted(trace["spans"], key=lambda span: span["startTime"])
-    return [(pods[span["processID"]], span["operationName"]) for span in in_order]
+    return [(processes[span["processID"]], span["operationName"]) for span in in_order]
+
+
+def name_of(process: dict) -> str:
+    tags = {tag["key"]: tag["value"] for tag in process["tags"]}
+    return f"{process['serviceName']} {tags.get('lynx.role', '')}"
 
 
 def page(url: str) -> bytes:

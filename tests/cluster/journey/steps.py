@@ -6,7 +6,8 @@ import copy
 import json
 import secrets
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,8 +24,19 @@ NAMESPACE = "default"
 SYSTEM = "lynx-system"
 LYNX = "lynxdeployments"
 
-# A link that the codec's bits matter on, while requests on it still end in seconds.
-NARROW = "50mbit"
+# A link on which a prompt takes longer to arrive than to be computed, even on a slow machine.
+NARROW = "5mbit"
+# More than that link carries, however it is measured, and less than any other.
+NARROW_BITS_PER_SECOND = 8_000_000
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A question, and what the model alone answers to it in so many tokens."""
+
+    question: str
+    tokens: int
+    answer: str
 
 
 @dataclass
@@ -33,12 +45,13 @@ class Journey:
 
     model: Path
     address: str
-    question: str
-    answer: str
-    tokens: int
+    wide: Exchange
+    narrow: Exchange
     deployment: Object = field(default_factory=dict)
     url: str = ""
     trace: str = ""
+    # On the wide link.
+    anchor: float = 0
 
     @property
     def name(self) -> str:
@@ -53,6 +66,22 @@ class Journey:
 
     def watch(self, what: str, reached: Callable[[Object], bool]) -> Object:
         return watch(what, reached, LYNX, self.name)
+
+    def compare(self, exchange: Exchange) -> None:
+        """Asks the Service. Raises Unmet if it answers something else than the model alone."""
+        text = ask(self.url, exchange.question, exchange.tokens, self.trace)
+        if text.strip() != exchange.answer.strip():
+            raise Unmet(f"The Service answers {text!r}, the model alone {exchange.answer!r}")
+
+    @contextmanager
+    def link(self, rate: str) -> Iterator[None]:
+        """Makes the decode pod's link so narrow, as long as the context lasts."""
+        pod = f"{NAMESPACE}/{self.pod('decode')}"
+        run(str(NODE), "throttle", pod, rate)
+        try:
+            yield
+        finally:
+            run(str(NODE), "throttle", pod, "none")
 
     def patch(self, spec: Object) -> None:
         kubectl("patch", LYNX, self.name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
@@ -77,18 +106,42 @@ def deploy(journey: Journey) -> None:
 
 def answer(journey: Journey) -> None:
     """a completion through the Service is what the model alone says"""
-    journey.trace = secrets.token_hex(16)
-    text = ask(journey.url, journey.question, journey.tokens, journey.trace)
-    if text.strip() != journey.answer.strip():
-        raise Unmet(f"The Service answers {text!r}, the model alone {journey.answer!r}")
+    journey.compare(journey.wide)
+    what = "the link is measured"
+    journey.anchor = anchor(journey.watch(what, lambda seen: condition(seen, "AnchorAdapted").get("status") == "True"))
+
+
+def draft(journey: Journey) -> None:
+    """so it is where a narrow link makes the engine draft on the anchor"""
+    with journey.link(NARROW):
+        journey.trace = secrets.token_hex(16)
+        journey.compare(journey.narrow)
 
 
 def trace(journey: Journey) -> None:
     """its spans are one trace in Jaeger, from both agents and both engines"""
-    decode, prefill = journey.pod("decode"), journey.pod("prefill")
-    wanted = {(decode, name) for name in ("request", "queue", "transfer", "anchor", "residual", "verify")}
-    wanted |= {(prefill, name) for name in ("transfer", "prefill", "split")}
-    jaeger.spans(journey.address, journey.trace, {(pod, f"lynx.{name}") for pod, name in wanted})
+    wanted = {
+        ("lynx-agent decode", "lynx.request"),
+        ("lynx-agent decode", "lynx.transfer"),
+        ("lynx-agent decode", "lynx.anchor"),
+        ("lynx-agent decode", "lynx.residual"),
+        ("lynx-agent prefill", "lynx.transfer"),
+        ("lynx-agent prefill", "lynx.split"),
+        ("lynx-engine prefill", "lynx.prefill"),
+        ("lynx-engine decode", "lynx.draft"),
+        ("lynx-engine decode", "lynx.verify"),
+    }
+    jaeger.spans(journey.address, journey.trace, wanted)
+
+
+def throttle(journey: Journey) -> None:
+    """the status says that the link is narrow, and the anchor is narrower than on the wide one"""
+
+    def follows(seen: Object) -> bool:
+        return anchor(seen) < journey.anchor and seen["status"]["link"]["rateBitsPerSecond"] < NARROW_BITS_PER_SECOND
+
+    with journey.link(NARROW), Load(journey.url, clients=1, tokens=16, words=300):
+        journey.watch(f"the anchor is narrower than {journey.anchor} bits", follows)
 
 
 def scale(journey: Journey) -> None:
@@ -119,18 +172,6 @@ def autoscale(journey: Journey) -> None:
     await_pods(journey, "decode", 1)
 
 
-def throttle(journey: Journey) -> None:
-    """a narrower link gets a narrower anchor"""
-    before = anchor(get(LYNX, journey.name))
-    pod = f"{NAMESPACE}/{journey.pod('decode')}"
-    run(str(NODE), "throttle", pod, NARROW)
-    try:
-        with Load(journey.url, clients=1, tokens=16, words=900):
-            journey.watch(f"the anchor is narrower than {before} bits", lambda seen: anchor(seen) < before)
-    finally:
-        run(str(NODE), "throttle", pod, "none")
-
-
 def refuse(journey: Journey) -> None:
     """what can't be is refused by name"""
     spec = journey.deployment["spec"]
@@ -149,6 +190,25 @@ def refuse(journey: Journey) -> None:
         complaint = refusal(manifest)
         if words not in complaint:
             raise Unmet(f"The refusal does not say {words!r}: {complaint}")
+
+
+def misfit(journey: Journey) -> None:
+    """an engine that does not fit is refused, which the status says, and nothing crashes"""
+    manifest = copy.deepcopy(journey.deployment)
+    name = manifest["metadata"]["name"] = f"{journey.name}-misfit"
+    # Both pools get prefill engines, which the decode pool's agents don't take.
+    manifest["spec"]["engine"] = {"type": "Embedded", "args": ["--role", "prefill"]}
+    apply(manifest)
+    what = "the engine is refused"
+    watch(what, lambda seen: condition(seen, "Degraded").get("reason") == "EngineRefused", LYNX, name)
+    for pod in get("pods", f"--selector=lynx.dev/deployment={name}")["items"]:
+        status = pod["status"]
+        containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+        restarts = {each["name"]: each["restartCount"] for each in containers if each["restartCount"]}
+        if restarts:
+            raise Unmet(f"Restarted in {pod['metadata']['name']}: {restarts}")
+    kubectl("delete", LYNX, name, "--wait", "--timeout=2m")
+    kubectl("wait", "--for=delete", "pods", f"--selector=lynx.dev/deployment={name}", "--timeout=2m")
 
 
 def upgrade(journey: Journey) -> None:
@@ -180,7 +240,7 @@ def uninstall(journey: Journey) -> None:
         raise Unmet(f"Left in the cluster: {left.split()}")
 
 
-STEPS = [install, deploy, answer, trace, scale, autoscale, throttle, refuse, upgrade, delete, uninstall]
+STEPS = [install, deploy, answer, draft, trace, throttle, scale, autoscale, refuse, misfit, upgrade, delete, uninstall]
 
 
 def available(seen: Object) -> bool:
