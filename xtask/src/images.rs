@@ -77,13 +77,13 @@ impl Name {
         }
     }
 
-    /// The package and the program in it.
-    fn program(self) -> Option<(&'static str, &'static str)> {
+    /// What a container of it runs.
+    fn program(self) -> Option<&'static str> {
         match self {
-            Name::Operator => Some(("lynx-operator", "lynx-operator")),
-            Name::Agent => Some(("lynx-agent", "lynx-agent")),
-            Name::Engine => Some(("lynx", "lynx")),
-            Name::Pause => Some(("lynx-pause", "lynx-pause")),
+            Name::Operator => Some("lynx-operator"),
+            Name::Agent => Some("lynx-agent"),
+            Name::Engine => Some("lynx"),
+            Name::Pause => Some("lynx-pause"),
             Name::Model => None,
         }
     }
@@ -129,7 +129,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
                     .context("the image `model` needs --model FILE")?;
                 options.image(*name, Vec::new(), vec![weights(model, options.epoch)?])
             }
-            (Some((_, file)), _) => {
+            (Some(file), _) => {
                 let program = programs.next().context("each program was built")?;
                 let layers = program_layers(&program, file, options.epoch)?;
                 options.image(*name, vec![format!("/usr/bin/{file}")], layers)

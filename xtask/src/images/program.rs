@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -32,55 +33,90 @@ pub(crate) struct Program {
     pub(crate) libraries: BTreeSet<PathBuf>,
 }
 
-/// Builds the programs of these packages and puts their stripped forms into `folder`, in the order of `packages`.
+/// Packages that are built together, whichever of their programs are wanted: cargo gives a crate the features that any of
+/// them asks for, so a program would else depend on which others were built with it.
+pub(crate) const PACKAGES: [&str; 4] = ["lynx", "lynx-agent", "lynx-operator", "lynx-pause"];
+
+/// Builds programs of [`PACKAGES`] and puts their stripped forms into `folder`, in the order of their names.
 ///
 /// # Errors
 /// Cargo or strip fail, or a release program contains a path of this machine.
 pub(crate) fn build(
     root: &Path,
     profile: Profile,
-    packages: &[(&str, &str)],
+    names: &[&str],
     folder: &Path,
 ) -> Result<Vec<Program>> {
-    let secrets = match profile {
-        Profile::Release => places(root)?,
-        Profile::Dev => Vec::new(),
+    let release = match profile {
+        Profile::Release => Some(Release::here(root)?),
+        Profile::Dev => None,
     };
-    let built = compile(root, profile, packages, &secrets)?;
+    let built = compile(root, names, release.as_ref())?;
     let mut programs = Vec::new();
-    for (_, program) in packages {
-        let executable = built.iter().find(|path| path.ends_with(program));
-        let executable = executable.with_context(|| format!("cargo built no program {program}"))?;
-        let file = folder.join(program);
+    for name in names {
+        let executable = built.iter().find(|path| path.ends_with(name));
+        let executable = executable.with_context(|| format!("cargo built no program {name}"))?;
+        let file = folder.join(name);
         strip(executable, &file)?;
-        names_no_place(&file, &secrets)?;
+        if let Some(release) = &release {
+            release.is_not_in(&file)?;
+        }
         let libraries = libraries(&file)?;
         programs.push(Program { file, libraries });
     }
     Ok(programs)
 }
 
-/// Folders whose names the compiler would write into a program, and what it is to write instead.
-fn places(root: &Path) -> Result<Vec<(PathBuf, &'static str)>> {
-    let metadata = MetadataCommand::new().current_dir(root).exec()?;
-    let elsewhere = metadata
-        .packages
-        .iter()
-        .filter(|package| package.source.is_some());
-    let sources: BTreeSet<PathBuf> = elsewhere
-        .filter_map(|package| Some(package.manifest_path.parent()?.parent()?.into()))
-        .collect();
-    let sources = sources.into_iter().map(|folder| (folder, "/crates"));
-    Ok(sources.chain([(root.to_owned(), "/lynx")]).collect())
+/// How a release is built, so that it tells nothing of the machine.
+#[derive(Debug)]
+struct Release {
+    /// A folder of its own: other flags make other code, and in the usual one both would be built anew at each change.
+    target: PathBuf,
+    /// Folders whose names the compiler would write into a program, and what it is to write instead.
+    places: Vec<(PathBuf, &'static str)>,
+}
+
+impl Release {
+    fn here(root: &Path) -> Result<Self> {
+        let metadata = MetadataCommand::new().current_dir(root).exec()?;
+        let packages = metadata.packages.iter();
+        let elsewhere = packages.filter(|package| package.source.is_some());
+        let sources: BTreeSet<PathBuf> = elsewhere
+            .filter_map(|package| Some(package.manifest_path.parent()?.parent()?.into()))
+            .collect();
+        let sources = sources.into_iter().map(|folder| (folder, "/crates"));
+        Ok(Self {
+            target: metadata.target_directory.join("images").into(),
+            places: sources.chain([(root.to_owned(), "/lynx")]).collect(),
+        })
+    }
+
+    fn flags(&self) -> String {
+        let places = self.places.iter();
+        let flags: Vec<_> = places
+            .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
+            .collect();
+        flags.join("\u{1f}")
+    }
+
+    fn is_not_in(&self, program: &Path) -> Result<()> {
+        let bytes = fs::read(program)?;
+        for (place, _) in &self.places {
+            let name = place.as_os_str().as_encoded_bytes();
+            if bytes.windows(name.len()).any(|window| window == name) {
+                bail!(
+                    "{} contains the path {} of this machine",
+                    program.display(),
+                    place.display()
+                );
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Runs cargo, and returns the programs that it says it has made.
-fn compile(
-    root: &Path,
-    profile: Profile,
-    packages: &[(&str, &str)],
-    places: &[(PathBuf, &str)],
-) -> Result<Vec<PathBuf>> {
+fn compile(root: &Path, names: &[&str], release: Option<&Release>) -> Result<Vec<PathBuf>> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(root).stdout(Stdio::piped());
     cargo.args([
@@ -88,24 +124,19 @@ fn compile(
         "--locked",
         "--message-format=json-render-diagnostics",
     ]);
-    for (package, program) in packages {
-        cargo.args(["--package", package, "--bin", program]);
-    }
-    if profile == Profile::Release {
-        let remap = places
-            .iter()
-            .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
-        // A folder of its own: other flags make other code, and the usual folder would be built anew at each change.
-        cargo.args(["--release", "--target-dir", "target/images"]);
-        cargo.env(
-            "CARGO_ENCODED_RUSTFLAGS",
-            remap.collect::<Vec<_>>().join("\u{1f}"),
-        );
+    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    cargo.args(names.iter().flat_map(|name| ["--bin", name]));
+    if let Some(release) = release {
+        cargo
+            .arg("--release")
+            .arg("--target-dir")
+            .arg(&release.target);
+        cargo.env("CARGO_ENCODED_RUSTFLAGS", release.flags());
     }
     let mut child = cargo.spawn().context("starting cargo")?;
     let output = child.stdout.take().context("cargo's output was piped")?;
     let mut programs = Vec::new();
-    for message in Message::parse_stream(std::io::BufReader::new(output)) {
+    for message in Message::parse_stream(BufReader::new(output)) {
         if let Message::CompilerArtifact(artifact) = message? {
             programs.extend(artifact.executable.map(PathBuf::from));
         }
@@ -125,21 +156,6 @@ fn strip(from: &Path, to: &Path) -> Result<()> {
         .status();
     let status = status.context("starting strip, which comes with the C compiler (binutils)")?;
     ensure!(status.success(), "strip failed on {}", from.display());
-    Ok(())
-}
-
-fn names_no_place(program: &Path, places: &[(PathBuf, &str)]) -> Result<()> {
-    let bytes = fs::read(program)?;
-    for (place, _) in places {
-        let name = place.as_os_str().as_encoded_bytes();
-        if bytes.windows(name.len()).any(|window| window == name) {
-            bail!(
-                "{} contains the path {} of this machine",
-                program.display(),
-                place.display()
-            );
-        }
-    }
     Ok(())
 }
 
