@@ -9,6 +9,7 @@ mod process;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use lynx_transport::emulate::{LinkOptions, Relay};
@@ -19,6 +20,8 @@ use self::endpoint::Endpoint;
 use self::process::Process;
 use crate::run::{AnchorWidths, Event, Method, Scenario};
 
+/// How long to wait for the end of a process that may be what is wrong.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What the engines' model is called at the endpoint.
 const MODEL: &str = "model";
 /// An address whose port the system chooses.
@@ -109,14 +112,18 @@ impl Cluster {
             "role": "prefill",
             "listen": {"http": ANY_PORT, "peer": ANY_PORT, "data": data, "announcedData": relay.address()},
         });
-        let prefill = Node::start(options, folder.path(), prefill).await?;
+        let mut prefill = Node::start(options, folder.path(), prefill).await?;
         let decode = json!({
             "role": "decode",
             "listen": {"http": ANY_PORT},
             "peers": [text(&prefill.about, "peer")?],
         });
         let mut decode = Node::start(options, folder.path(), decode).await?;
-        decode.agent.until("linked").await?;
+        tokio::select! {
+            linked = decode.agent.until("linked") => drop(linked?),
+            ended = prefill.agent.end() => return Err(ended),
+            ended = prefill.engine.end() => return Err(ended),
+        }
         Ok(Self {
             prefill,
             decode,
@@ -130,8 +137,10 @@ impl Cluster {
     /// # Errors
     /// Where the node can't, or has ended.
     pub async fn warm(&mut self, prompt: &[u32]) -> Result<()> {
-        let warmed = self.prefill.endpoint.warm(prompt).await;
-        warmed.map_err(|error| self.blame(error))
+        match self.prefill.endpoint.warm(prompt).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.blame(error).await),
+        }
     }
 
     /// Brings both nodes to where `scenario` begins for `prompt`: the decode node knows nothing, the prefill node the prompt
@@ -140,14 +149,14 @@ impl Cluster {
     /// # Errors
     /// Where a node has ended.
     pub async fn prepare(&mut self, scenario: Scenario, prompt: &[u32]) -> Result<()> {
-        let reset = self.decode.endpoint.reset().await;
-        reset.map_err(|error| self.blame(error))?;
-        match scenario {
-            Scenario::Warm => self.warm(prompt).await,
-            Scenario::Cold => {
-                let reset = self.prefill.endpoint.reset().await;
-                reset.map_err(|error| self.blame(error))
-            }
+        let mut reset = self.decode.endpoint.reset().await;
+        if reset.is_ok() && scenario == Scenario::Cold {
+            reset = self.prefill.endpoint.reset().await;
+        }
+        match (reset, scenario) {
+            (Err(error), _) => Err(self.blame(error).await),
+            (Ok(()), Scenario::Warm) => self.warm(prompt).await,
+            (Ok(()), Scenario::Cold) => Ok(()),
         }
     }
 
@@ -167,9 +176,10 @@ impl Cluster {
             watch(&event);
             outcome.events.push(event);
         });
-        let told = told.await;
-        told.map_err(|error| self.blame(error))?;
-        Ok(outcome)
+        match told.await {
+            Ok(()) => Ok(outcome),
+            Err(error) => Err(self.blame(error).await),
+        }
     }
 
     /// The processes by name, with their ids: for tests of what their deaths do.
@@ -183,15 +193,22 @@ impl Cluster {
             .collect()
     }
 
-    /// What is wrong may be that a process is gone.
-    fn blame(&mut self, error: anyhow::Error) -> anyhow::Error {
-        let nodes = [&mut self.prefill, &mut self.decode];
-        let mut processes = nodes
-            .into_iter()
-            .flat_map(|node| [&mut node.agent, &mut node.engine]);
-        match processes.find_map(Process::ended) {
-            Some(ended) => error.context(ended),
-            None => error,
+    /// What is wrong may be that a process is gone: others notice it a moment before it can be waited for.
+    async fn blame(&mut self, error: anyhow::Error) -> anyhow::Error {
+        let Self {
+            prefill, decode, ..
+        } = self;
+        let ended = async {
+            tokio::select! {
+                ended = prefill.agent.end() => ended,
+                ended = prefill.engine.end() => ended,
+                ended = decode.agent.end() => ended,
+                ended = decode.engine.end() => ended,
+            }
+        };
+        match tokio::time::timeout(LAST_WORDS, ended).await {
+            Ok(ended) => error.context(ended),
+            Err(_) => error,
         }
     }
 }

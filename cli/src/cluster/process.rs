@@ -92,10 +92,4 @@ impl Process {
             Err(error) => error.into(),
         }
     }
-
-    /// A sentence where the process is gone.
-    pub(super) fn ended(&mut self) -> Option<String> {
-        let status = self.child.try_wait().ok().flatten()?;
-        Some(format!("{} has ended ({status})", self.name))
-    }
 }

@@ -141,6 +141,17 @@ impl Host {
 
     /// Tells the agent, request by request.
     fn pass_on(&mut self, events: &[EngineEvent], start: Moment, end: Moment) {
+        let is_end = |event: &EngineEvent| {
+            matches!(
+                event,
+                EngineEvent::Finished { .. } | EngineEvent::PrefillDone { .. }
+            )
+        };
+        if events.iter().any(is_end) {
+            // Who asks what a request took asks at its end.
+            self.load = Load::default();
+            self.report(end);
+        }
         let mut rest = events;
         while let Some(first) = rest.first().map(EngineEvent::request) {
             // A request's events stand together, since the engine goes from one request to the next.

@@ -1,13 +1,19 @@
 //! How much memory this process takes.
 
-/// Its largest resident memory so far, in bytes; `None` where the system doesn't tell.
+/// Its largest resident memory so far, in bytes, without what it shares with its engine, which counts that; `None` where the
+/// system doesn't tell. Pages of the pool that were touched once stay, so today's are subtracted.
 pub fn peak_bytes() -> Option<u64> {
     peak_in(&std::fs::read_to_string("/proc/self/status").ok()?)
 }
 
 fn peak_in(status: &str) -> Option<u64> {
+    let shared = bytes(status, "RssShmem:").unwrap_or(0);
+    Some(bytes(status, "VmHWM:")?.saturating_sub(shared))
+}
+
+fn bytes(status: &str, key: &str) -> Option<u64> {
     let mut lines = status.lines();
-    let line = lines.find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = lines.find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -18,8 +24,9 @@ mod tests {
 
     #[test]
     fn the_peak_is_read_from_the_status() {
-        let status = "Name:\tlynx-agent\nVmHWM:\t    1234 kB\nVmRSS:\t 7 kB\n";
-        assert_eq!(peak_in(status), Some(1234 * 1024));
+        let status = "Name:\tlynx-agent\nVmHWM:\t    1234 kB\nRssShmem:\t 34 kB\n";
+        assert_eq!(peak_in(status), Some(1200 * 1024));
+        assert_eq!(peak_in("VmHWM:\t 7 kB\n"), Some(7 * 1024));
         assert_eq!(peak_in("Name:\tlynx-agent\n"), None);
         assert_eq!(peak_in("VmHWM:\tlots\n"), None);
     }
