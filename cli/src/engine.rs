@@ -17,7 +17,7 @@ const SPARE_BLOCKS: u32 = 2;
 /// Runs an engine until the process is asked to end.
 ///
 /// # Errors
-/// Where it can't start, or its agent does not take it.
+/// Where it can't start or go on.
 pub fn run(args: &Engine) -> Result<()> {
     if args.attended {
         attended::end_with_input();

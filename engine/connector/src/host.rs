@@ -52,14 +52,13 @@ impl Host {
     /// Works until told to stop.
     ///
     /// # Errors
-    /// Where the agent does not take the engine, or the engine can't go on.
+    /// Where the engine can't go on.
     pub(crate) fn run(mut self, inbox: &Receiver<Signal>) -> Result<(), ConnectorError> {
         loop {
             let now = self.clock.now();
             self.report(now);
             match self.next(inbox, now) {
                 Next::Signal(Signal::Stop) | Next::Ended => return Ok(()),
-                Next::Signal(Signal::Refused(why)) => return Err(ConnectorError::Refused(why)),
                 Next::Signal(Signal::Attached(outbox)) => self.attached(outbox),
                 Next::Signal(Signal::Lost) => self.abandon(),
                 Next::Signal(Signal::Agent(said)) => self.hear(said),

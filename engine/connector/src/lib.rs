@@ -67,9 +67,6 @@ pub enum ConnectorError {
     /// No thread for the socket, or no signals.
     #[error("can't start: {0}")]
     System(#[from] io::Error),
-    /// The agent does not take this engine.
-    #[error("the agent refuses this engine: {0}")]
-    Refused(String),
     /// The engine can't go on.
     #[error(transparent)]
     Step(#[from] StepError),
@@ -78,8 +75,8 @@ pub enum ConnectorError {
 /// Runs an engine until the process is asked to end (SIGTERM, SIGINT).
 ///
 /// # Errors
-/// Where it can't start, where the agent says that the engine does not fit, or where the model can't be evaluated. An agent
-/// that is not there, or goes away, is waited for.
+/// Where it can't start, or where the model can't be evaluated. An agent that is not there, goes away or says that the
+/// engine does not fit is asked again.
 pub fn run(options: &Options) -> Result<(), ConnectorError> {
     let _telemetry = telemetry::init(&options.telemetry)?;
     let (signals, inbox) = channel();

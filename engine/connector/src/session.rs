@@ -18,6 +18,9 @@ use tower::service_fn;
 
 /// How long to leave an agent alone that is not there: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(2)];
+/// How long to leave an agent alone that does not take the engine. Ending instead would only have a cluster start the
+/// engine over and over; its deployment's status says what does not fit, and another agent may take it.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// How often a missing agent is spoken of: at first, and then after this many attempts.
 const ATTEMPTS_PER_WORD: u32 = 15;
 /// The longest message: a prompt of a million tokens, and some.
@@ -34,8 +37,6 @@ pub(crate) enum Signal {
     Agent(from_agent::Kind),
     /// It is gone.
     Lost,
-    /// It does not take the engine, and says why.
-    Refused(String),
     /// The process is asked to end.
     Stop,
 }
@@ -66,15 +67,22 @@ pub(crate) fn check(socket: &Path) -> Result<(), SocketError> {
     Ok(())
 }
 
-/// Attaches to whatever agent listens, again and again, until nobody hears `signals` or an agent refuses the engine.
+/// Attaches to whatever agent listens, again and again, until nobody hears `signals`.
 pub(crate) async fn keep(socket: PathBuf, attach: Attach, signals: Sender<Signal>) {
     let [mut pause, longest] = PAUSES;
     let mut attempts = 0;
+    let mut refused = String::new();
     loop {
         match converse(&socket, attach.clone(), &signals).await {
             End::Refused(why) => {
-                drop(signals.send(Signal::Refused(why)));
-                return;
+                if refused != why {
+                    tracing::error!(why, "the agent refuses this engine, which goes on asking");
+                    refused = why;
+                }
+                if signals.send(Signal::Lost).is_err() {
+                    return;
+                }
+                pause = REFUSED_PAUSE;
             }
             End::Lost(why) => {
                 tracing::warn!(why, "the agent is gone; it is waited for");

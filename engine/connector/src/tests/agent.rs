@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -48,13 +49,13 @@ pub(crate) struct Link {
 impl Agent {
     /// An agent, and an engine of `blocks` KV blocks that has attached to it.
     pub(crate) fn with_engine(role: Role, blocks: u32) -> (Self, Link) {
-        let agent = Self::start(role, blocks, Ok(()));
+        let agent = Self::start(role, blocks, None);
         let link = agent.attached();
         (agent, link)
     }
 
-    /// The answer is what an agent says to `Attach`.
-    pub(crate) fn start(role: Role, blocks: u32, answer: Result<(), Status>) -> Self {
+    /// An agent that says no once, if it is given the words.
+    pub(crate) fn start(role: Role, blocks: u32, refusal: Option<Status>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let options = options(&folder, role, blocks);
         let runtime = runtime().unwrap();
@@ -63,7 +64,10 @@ impl Agent {
             let _entered = runtime.enter();
             UnixListener::bind(&options.socket).unwrap()
         };
-        let server = Server::builder().add_service(EngineApiServer::new(Fake { sender, answer }));
+        let server = Server::builder().add_service(EngineApiServer::new(Fake {
+            sender,
+            refusal: Mutex::new(refusal),
+        }));
         runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
         let (signals, inbox) = channel();
         let own = signals.clone();
@@ -98,11 +102,9 @@ impl Agent {
         self.folder.path().join("kv")
     }
 
-    /// Ends the engine, or waits until it has ended of itself.
-    pub(crate) fn end(mut self, stop: bool) -> Result<(), ConnectorError> {
-        if stop {
-            self.signals.send(Signal::Stop).unwrap();
-        }
+    /// Ends the engine.
+    pub(crate) fn end(mut self) -> Result<(), ConnectorError> {
+        self.signals.send(Signal::Stop).unwrap();
         self.engine.take().unwrap().join().unwrap()
     }
 }
@@ -159,7 +161,7 @@ fn options(folder: &TempDir, role: Role, blocks: u32) -> Options {
 
 struct Fake {
     sender: Sender<Link>,
-    answer: Result<(), Status>,
+    refusal: Mutex<Option<Status>>,
 }
 
 #[tonic::async_trait]
@@ -170,7 +172,9 @@ impl EngineApi for Fake {
         &self,
         request: Request<Streaming<FromEngine>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
-        self.answer.clone()?;
+        if let Some(refusal) = self.refusal.lock().unwrap().take() {
+            return Err(refusal);
+        }
         let mut messages = request.into_inner();
         let first = messages.message().await?.and_then(|message| message.kind);
         let Some(from_engine::Kind::Attach(attach)) = first else {

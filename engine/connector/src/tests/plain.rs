@@ -133,7 +133,7 @@ fn a_request_without_a_transfer_gives_what_the_engine_alone_gives() {
     assert_eq!(finished.reason(), api::FinishReason::Length);
     let path = agent.pool_path();
     assert!(path.exists());
-    agent.end(true).unwrap();
+    agent.end().unwrap();
     assert!(!path.exists());
 }
 

@@ -217,5 +217,5 @@ fn blocks_that_the_agent_writes_outlive_their_request_until_it_gives_them_back()
     target.link.wait_for_free_blocks(14);
     target.link.say(Said::Abort(api::Abort { request: 7 }));
     target.link.wait_for_free_blocks(16);
-    target.agent.end(true).unwrap();
+    target.agent.end().unwrap();
 }
