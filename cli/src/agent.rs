@@ -45,8 +45,13 @@ async fn attend(config: Config) -> Result<()> {
     }
 }
 
-/// Tells when an engine is attached, and when a link is up, each for the first time.
+/// Tells when an engine is refused, is attached, and when a link is up, each for the first time.
 async fn tell_states(status: &mut watch::Receiver<Status>) -> Result<(), watch::error::RecvError> {
+    let first = status.wait_for(|status| status.ready || status.attach_error.is_some());
+    let refused = first.await?.attach_error.clone();
+    if let Some(why) = refused {
+        attended::tell("refused", why);
+    }
     status.wait_for(|status| status.ready).await?;
     attended::tell("attached", json!({}));
     status

@@ -78,6 +78,9 @@ impl Process {
             if said["state"] == state {
                 return Ok(said);
             }
+            if said["state"] == "refused" {
+                bail!("{} refuses its engine: {}", self.name, said["about"]);
+            }
         }
         Err(self.end().await)
     }
