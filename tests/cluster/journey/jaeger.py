@@ -43,7 +43,8 @@ def running(address: str, log: Path) -> Iterator[None]:
 def spans(address: str, trace: str, wanted: set[tuple[str, str]]) -> list[tuple[str, str]]:
     """Process and name of every span of a trace, in the order of their starts, once `wanted` are among them.
 
-    As in ("lynx-agent decode", "lynx.request"). Raises Unmet if they do not come, or if one of them hangs from a span that is not there.
+    As in ("lynx-agent decode", "lynx.request"). Raises Unmet if they do not come, or if one of them hangs from a span that
+    is not there.
     """
     found: list[tuple[str, str]] = []
 
@@ -56,8 +57,8 @@ def spans(address: str, trace: str, wanted: set[tuple[str, str]]) -> list[tuple[
     try:
         look(complete, "")
     except Unmet:
-        has = sorted(set(found))
-        raise Unmet(f"The trace {trace} lacks {sorted(wanted - set(found))}; it has {has}") from None
+        lacks, has = sorted(wanted - set(found)), sorted(set(found))
+        raise Unmet(f"The trace {trace} lacks {lacks}; it has {has}") from None
     return found
 
 

@@ -36,7 +36,8 @@ def get(*arguments: str) -> Object:
 
 def read(manifest: str) -> Object:
     """The object of a YAML file, which stays as it is."""
-    return json.loads(kubectl("create", "--dry-run=client", "--validate=false", "--output=json", "--filename", manifest))
+    command = ["create", "--dry-run=client", "--validate=false", "--output=json"]
+    return json.loads(kubectl(*command, "--filename", manifest))
 
 
 def apply(manifest: Object) -> None:

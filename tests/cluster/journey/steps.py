@@ -1,4 +1,4 @@
-"""The steps, in order. Each is a function whose first line is what it shows; what it needs from earlier ones is in `Journey`."""
+"""The steps, in order. What each shows is its first line; what it needs from earlier ones is in `Journey`."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ class Journey:
 def install(journey: Journey) -> None:
     """helm install brings the operator up"""
     run("helm", "install", "lynx", str(CHART), "--namespace", SYSTEM, "--create-namespace", "--wait", "--timeout=3m")
+    run("helm", "test", "lynx", "--namespace", SYSTEM, "--timeout=1m")
 
 
 def deploy(journey: Journey) -> None:
@@ -204,9 +205,9 @@ def misfit(journey: Journey) -> None:
     for pod in get("pods", f"--selector=lynx.dev/deployment={name}")["items"]:
         status = pod["status"]
         containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
-        restarts = {each["name"]: each["restartCount"] for each in containers if each["restartCount"]}
-        if restarts:
-            raise Unmet(f"Restarted in {pod['metadata']['name']}: {restarts}")
+        ended = [each["name"] for each in containers if each["restartCount"] or "running" not in each["state"]]
+        if ended:
+            raise Unmet(f"Ended in {pod['metadata']['name']}: {ended}")
     kubectl("delete", LYNX, name, "--wait", "--timeout=2m")
     kubectl("wait", "--for=delete", "pods", f"--selector=lynx.dev/deployment={name}", "--timeout=2m")
 
