@@ -4,7 +4,7 @@
 //! to be compiled for minutes on a fresh machine before it says anything, and this much is what must never slip through.
 
 /// What code under the Apache licence may be linked with, as far as met so far.
-pub const ALLOWED: [&str; 13] = [
+pub const ALLOWED: [&str; 14] = [
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
