@@ -85,9 +85,12 @@ impl Release {
             .filter_map(|package| Some(package.manifest_path.parent()?.parent()?.into()))
             .collect();
         let sources = sources.into_iter().map(|folder| (folder, "/crates"));
+        let target = PathBuf::from(metadata.target_directory.join("images"));
+        // The last one that fits counts, and generated code often lies below the root.
+        let own = [(root.to_owned(), "/lynx"), (target.clone(), "/generated")];
         Ok(Self {
-            target: metadata.target_directory.join("images").into(),
-            places: sources.chain([(root.to_owned(), "/lynx")]).collect(),
+            target,
+            places: sources.chain(own).collect(),
         })
     }
 
