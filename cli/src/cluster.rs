@@ -110,12 +110,12 @@ impl Cluster {
         let relay = Relay::start(options.listen, data, LinkOptions::new(options.link))?;
         let prefill = json!({
             "role": "prefill",
-            "listen": {"http": ANY_PORT, "peer": ANY_PORT, "data": data, "announcedData": relay.address()},
+            "listen": {"http": ANY_PORT, "drain": ANY_PORT, "peer": ANY_PORT, "data": data, "announcedData": relay.address()},
         });
         let mut prefill = Node::start(options, folder.path(), prefill).await?;
         let decode = json!({
             "role": "decode",
-            "listen": {"http": ANY_PORT},
+            "listen": {"http": ANY_PORT, "drain": ANY_PORT},
             "peers": [text(&prefill.about, "peer")?],
         });
         let mut decode = Node::start(options, folder.path(), decode).await?;

@@ -235,8 +235,8 @@ impl Controller {
             self.kv = kv;
         }
         for (eighths, drafts) in &window.drafts {
-            self.drafted += drafts.drafted;
-            self.accepted += drafts.accepted;
+            self.drafted = self.drafted.saturating_add(drafts.drafted);
+            self.accepted = self.accepted.saturating_add(drafts.accepted);
             let width = u8::try_from(*eighths).ok().and_then(Width::from_eighths);
             if let Some(width) = width {
                 self.record(width, drafts.drafted, drafts.accepted, now);

@@ -2,6 +2,7 @@
 //!
 //! [`registry`] is pure; [`service`] carries it out over gRPC.
 
+mod plausible;
 pub mod registry;
 pub mod service;
 pub mod window;

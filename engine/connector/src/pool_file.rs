@@ -1,5 +1,6 @@
 //! The file that the KV pool lies in.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -44,6 +45,7 @@ impl PoolFile {
             return Err(PoolFileError::Name(name.to_owned()));
         }
         let path = folder.join(name);
+        remove_stale(folder);
         let file = fresh(&path).map_err(|source| PoolFileError::Create {
             path: path.clone(),
             source,
@@ -67,6 +69,22 @@ impl Drop for PoolFile {
     }
 }
 
+/// Pools of engines that were killed: nobody else gives their memory back. A living engine holds its file's lock.
+fn remove_stale(folder: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| is_pool(&entry.file_name())) {
+        let file = OpenOptions::new().read(true).write(true).open(entry.path());
+        if file.is_ok_and(|file| file.try_lock().is_ok()) {
+            drop(std::fs::remove_file(entry.path()));
+        }
+    }
+}
+
+fn is_pool(name: &OsStr) -> bool {
+    let number = name.to_str().and_then(|name| name.strip_prefix("kv-"));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 fn fresh(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -76,6 +94,7 @@ fn fresh(path: &Path) -> io::Result<File> {
     let file = options.read(true).write(true).create_new(true).open(path)?;
     // Agent and engine may be two users of one group; nobody else is to read KV.
     file.set_permissions(Permissions::from_mode(0o660))?;
+    file.lock()?;
     Ok(file)
 }
 
@@ -94,6 +113,20 @@ mod tests {
         assert_eq!(old.metadata().unwrap().len(), 3);
         drop(new);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn pools_that_nobody_lives_in_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let others = ["kv-17", "kv-notes", "agent.yaml"];
+        for name in others {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let alive = PoolFile::create(folder.path(), "kv-18").unwrap();
+        let new = PoolFile::create(folder.path(), "kv-19").unwrap();
+        let left = others.map(|name| folder.path().join(name).exists());
+        assert_eq!(left, [false, true, true]);
+        assert!(alive.path().exists() && new.path().exists());
     }
 
     #[test]

@@ -10,6 +10,8 @@ use super::{Inputs, devices, generation, pod};
 
 /// Health, metrics, and on the decode side the OpenAI endpoint.
 pub(super) const HTTP: u16 = 8080;
+/// The order to drain: in no Service, and not let through by the NetworkPolicy. The kubelet reaches it.
+const DRAIN_PORT: u16 = 8081;
 /// Peer control.
 pub(super) const PEER: u16 = 7400;
 /// The transfer protocol.
@@ -24,8 +26,6 @@ pub(super) const CONFIG: &str = "/etc/lynx";
 pub(super) const PROFILES: &str = "/etc/lynx-profile";
 /// The profile's file there.
 pub(super) const PROFILE: &str = "/etc/lynx-profile/profile.json";
-/// Returns when nothing is in flight any more, or when the drain's time is over.
-pub(super) const DRAIN: &str = "/drain";
 
 /// The container. It starts before the engine, and its start doesn't wait for one; it is ready when an engine is attached
 /// and, on the decode side, requests can be answered.
@@ -111,7 +111,7 @@ fn ports(role: Role) -> Vec<ContainerPort> {
 
 fn probe(path: &str, period: i32, failures: i32) -> Probe {
     Probe {
-        http_get: Some(get(path)),
+        http_get: Some(get(path, HTTP)),
         period_seconds: Some(period),
         failure_threshold: Some(failures),
         timeout_seconds: Some(2),
@@ -119,11 +119,20 @@ fn probe(path: &str, period: i32, failures: i32) -> Probe {
     }
 }
 
-/// A request to the agent.
-pub(super) fn get(path: &str) -> HTTPGetAction {
+/// What returns when nothing is in flight any more, or when the drain's time is over.
+pub(super) fn drain() -> HTTPGetAction {
+    get("/drain", DRAIN_PORT)
+}
+
+/// Where the agent listens for the order to drain.
+pub(super) fn drain_address() -> String {
+    format!("0.0.0.0:{DRAIN_PORT}")
+}
+
+fn get(path: &str, port: u16) -> HTTPGetAction {
     HTTPGetAction {
         path: Some(path.into()),
-        port: IntOrString::Int(HTTP.into()),
+        port: IntOrString::Int(port.into()),
         ..HTTPGetAction::default()
     }
 }

@@ -40,6 +40,7 @@ struct Deployment {
 #[derive(Clone, Debug, Serialize)]
 struct Listen {
     http: String,
+    drain: String,
     peer: String,
     data: String,
 }
@@ -115,6 +116,7 @@ impl AgentConfig {
             },
             listen: Listen {
                 http: any(agent::HTTP),
+                drain: agent::drain_address(),
                 peer: any(agent::PEER),
                 data: any(agent::DATA),
             },

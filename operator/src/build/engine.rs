@@ -41,7 +41,7 @@ pub(super) fn container(inputs: &Inputs<'_>, role: Role, model: &Mounted) -> Con
         ports: ports(inputs),
         lifecycle: Some(Lifecycle {
             pre_stop: Some(LifecycleHandler {
-                http_get: Some(agent::get(agent::DRAIN)),
+                http_get: Some(agent::drain()),
                 ..LifecycleHandler::default()
             }),
             ..Lifecycle::default()

@@ -17,6 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::plausible;
 use super::{Key, Registry, StreamId};
 use crate::clock::Clock;
 
@@ -136,7 +137,9 @@ impl Hub {
     fn report(&self, stream: StreamId, report: Report) {
         let now = self.now();
         let mut shared = self.lock();
-        let changed = shared.registry.report(stream, report, now);
+        let changed = shared
+            .registry
+            .report(stream, plausible::report(report), now);
         if let Some(key) = &changed {
             shared.tell(key, now);
         }

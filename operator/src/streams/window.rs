@@ -38,10 +38,11 @@ impl Window {
     pub(crate) fn add(&mut self, report: &Report) {
         if report.drafted_tokens > 0 {
             let drafts = self.drafts.entry(report.anchor_eighths).or_default();
-            drafts.drafted += report.drafted_tokens;
-            drafts.accepted += report.accepted_tokens.min(report.drafted_tokens);
+            let accepted = report.accepted_tokens.min(report.drafted_tokens);
+            drafts.drafted = drafts.drafted.saturating_add(report.drafted_tokens);
+            drafts.accepted = drafts.accepted.saturating_add(accepted);
         }
-        self.verified_tokens += report.verified_tokens;
+        self.verified_tokens = self.verified_tokens.saturating_add(report.verified_tokens);
         self.token_times.add(report.token_time_ns);
         self.transfer_bytes.add(report.transfer_kv_bytes);
         self.anchor_times.add(report.time_to_anchor_ns);

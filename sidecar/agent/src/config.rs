@@ -95,6 +95,8 @@ pub struct Deployment {
 pub struct Listen {
     /// Health, metrics, and on a decode agent the OpenAI endpoint.
     pub http: SocketAddr,
+    /// The order to drain: not where clients are, who could send an agent out of service.
+    pub drain: SocketAddr,
     /// Peer control. Prefill only.
     pub peer: SocketAddr,
     /// The transfer protocol. Prefill only.

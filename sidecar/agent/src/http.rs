@@ -110,7 +110,7 @@ impl App {
             .or_else(|| self.inputs.status.borrow().attach_error.clone())
             .map_or_else(
                 || "no engine is attached yet".to_owned(),
-                |error| format!("no engine is attached: the last one did not fit: {error}"),
+                |error| format!("no engine is attached; of the last one it is known that {error}"),
             )
     }
 
@@ -136,15 +136,25 @@ impl App {
     }
 }
 
-/// Everything that is served.
+/// The order to drain, for a listener that clients don't reach.
+pub fn drain_router(settings: &Settings, inputs: &Inputs) -> Router {
+    let drain = health::Drain {
+        drain: inputs.drain.clone(),
+        patience: settings.drain_deadline,
+    };
+    Router::new()
+        .route("/drain", any(health::drain))
+        .with_state(drain)
+}
+
+/// Everything else that is served.
 pub fn router(settings: Settings, inputs: Inputs) -> Router {
     let limit = usize::try_from(settings.max_body.get()).unwrap_or(usize::MAX);
     let mut router = Router::new()
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/startupz", get(health::started))
-        .route("/metrics", get(health::metrics))
-        .route("/drain", any(health::drain));
+        .route("/metrics", get(health::metrics));
     if settings.role == Role::Decode {
         router = router
             .route("/v1/completions", post(completion::handle))

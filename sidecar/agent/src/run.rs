@@ -44,6 +44,15 @@ pub enum RunError {
         #[source]
         source: io::Error,
     },
+    /// The address of the order to drain is taken, or not this machine's.
+    #[error("can't listen for the order to drain on {address}; configure another listen.drain")]
+    Drain {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
     /// The engine's socket can't be listened on.
     #[error("no engine can attach")]
     Socket(#[from] SocketError),
@@ -68,6 +77,7 @@ pub struct Agent {
     life: String,
     listener: TcpListener,
     http: SocketAddr,
+    drain_listener: TcpListener,
     prefill: Option<Prefill>,
     socket: Socket,
     engines: mpsc::Receiver<Attached>,
@@ -86,6 +96,9 @@ impl Agent {
         let failed = |source| RunError::Http { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let http = listener.local_addr().map_err(failed)?;
+        let address = config.listen.drain;
+        let failed = |source| RunError::Drain { address, source };
+        let drain_listener = TcpListener::bind(address).await.map_err(failed)?;
         let (drain, counters) = (Drain::new(), Arc::new(Counters::default()));
         let prefill = match config.role {
             Role::Decode => None,
@@ -104,6 +117,7 @@ impl Agent {
             life: format!("{:016x}", RandomState::new().build_hasher().finish()),
             listener,
             http,
+            drain_listener,
             prefill,
             socket,
             engines,
@@ -138,6 +152,7 @@ impl Agent {
             life,
             listener,
             http,
+            drain_listener,
             prefill,
             socket,
             engines,
@@ -156,18 +171,19 @@ impl Agent {
             attachment: attachment.clone(),
             drain: drain.clone(),
         });
-        let router = http::router(
-            http::Settings::new(&config),
-            http::Inputs {
-                requests,
-                attachment: attachment.clone(),
-                status: watched.clone(),
-                policy: told.policy.clone(),
-                drain: drain.clone(),
-                metrics: Arc::new(metrics),
-            },
-        );
+        let settings = http::Settings::new(&config);
+        let inputs = http::Inputs {
+            requests,
+            attachment: attachment.clone(),
+            status: watched.clone(),
+            policy: told.policy.clone(),
+            drain: drain.clone(),
+            metrics: Arc::new(metrics),
+        };
+        let orders = http::drain_router(&settings, &inputs);
+        let router = http::router(settings, inputs);
         let mut parts = JoinSet::new();
+        parts.spawn(take_orders(drain_listener, orders));
         if let Some(address) = config.operator.clone() {
             let peer = prefill.as_ref().map(Prefill::control_address);
             let sources = control::Sources {
@@ -296,6 +312,11 @@ fn hello(config: &Config, life: &str, peer: Option<SocketAddr>) -> Hello {
         topology: config.deployment.topology.clone(),
         incarnation: life.to_owned(),
     }
+}
+
+async fn take_orders(listener: TcpListener, orders: axum::Router) -> Result<(), RunError> {
+    let served = axum::serve(listener, orders).await;
+    served.map_err(RunError::Serve)
 }
 
 async fn talk(

@@ -33,6 +33,8 @@ use crate::pool::{Access, Layout, LayoutError, Pool, PoolError};
 const API_VERSION: u32 = 1;
 /// The longest message: a prompt of a million tokens and some.
 const MAX_MESSAGE: usize = 8 << 20;
+/// The longest name of anything, in bytes: names go into logs, spans and conditions.
+const LONGEST_NAME: usize = 256;
 /// How long an engine may take to say who it is.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// The group may use the socket too: the engine's container runs as another user.
@@ -73,11 +75,19 @@ pub struct Socket {
 pub enum SocketError {
     /// Its directory isn't there.
     #[error(
-        "the engine socket's directory {} does not exist: mount the volume that the engine shares", directory.display()
+        "the engine socket's directory {} does not exist: mount the volume that the engine shares, or configure another engine.socket", directory.display()
     )]
     NoDirectory {
         /// The directory.
         directory: PathBuf,
+    },
+    /// Somebody listens there.
+    #[error(
+        "another agent listens on {}: end it, or configure another engine.socket", path.display()
+    )]
+    Taken {
+        /// The socket.
+        path: PathBuf,
     },
     /// There is something else at that path.
     #[error("{} is no socket: remove it, or configure another engine socket", path.display())]
@@ -118,6 +128,9 @@ impl Socket {
         }
         match std::fs::symlink_metadata(&path) {
             Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
+                if std::os::unix::net::UnixStream::connect(&path).is_ok() {
+                    return Err(SocketError::Taken { path });
+                }
                 std::fs::remove_file(&path).map_err(failed)?;
             }
             Ok(_) => return Err(SocketError::Occupied { path }),
@@ -164,6 +177,8 @@ impl Socket {
 /// Why an engine is not taken.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
+    #[error("a name has over {LONGEST_NAME} bytes: engine, model, weights or pool.file")]
+    LongName,
     #[error("the first message must be Attach")]
     NoAttach,
     #[error("no Attach came within {GREETING_TIME:?}")]
@@ -217,6 +232,16 @@ impl Service {
         let Some(from_engine::Kind::Attach(attach)) = first.and_then(|message| message.kind) else {
             return Err(Refusal::NoAttach);
         };
+        let pool_file = attach.pool.as_ref().map_or("", |pool| pool.file.as_str());
+        let names = [
+            attach.engine.as_str(),
+            &attach.model,
+            &attach.weights,
+            pool_file,
+        ];
+        if names.iter().any(|name| name.len() > LONGEST_NAME) {
+            return Err(Refusal::LongName);
+        }
         let place = self.enter(&attach.engine)?;
         let layout = self.check(&attach)?;
         let pool = attach.pool.clone().ok_or(PoolError::Missing)?;

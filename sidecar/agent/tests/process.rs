@@ -25,7 +25,7 @@ fn configured(folder: &Path, yaml: &str) -> Command {
 fn yaml(folder: &Path, role: &str, http: &str) -> String {
     let folder = folder.display();
     format!(
-        "{{role: {role}, listen: {{http: '{http}', peer: '127.0.0.1:0', data: '127.0.0.1:0'}}, engine: {{socket: {folder}/engine.sock, sharedDirectory: {folder}}}}}"
+        "{{role: {role}, listen: {{http: '{http}', drain: '127.0.0.1:0', peer: '127.0.0.1:0', data: '127.0.0.1:0'}}, engine: {{socket: {folder}/engine.sock, sharedDirectory: {folder}}}}}"
     )
 }
 

@@ -33,6 +33,7 @@ pub(super) fn build(raw: Raw) -> Result<Config, Mistakes> {
         },
         listen: Listen {
             http: reader.one(path::LISTEN_HTTP, |text| text.parse().ok()),
+            drain: reader.one(path::LISTEN_DRAIN, |text| text.parse().ok()),
             peer: reader.one(path::LISTEN_PEER, |text| text.parse().ok()),
             data: reader.one(path::LISTEN_DATA, |text| text.parse().ok()),
             announced_data: reader.optional(path::LISTEN_ANNOUNCED_DATA, values::host_and_port),
@@ -137,9 +138,13 @@ fn together(config: &Config, raw: &mut Raw) {
         }
     }
     let Listen {
-        http, peer, data, ..
+        http,
+        drain,
+        peer,
+        data,
+        ..
     } = config.listen;
-    let mut taken = vec![(path::LISTEN_HTTP, http)];
+    let mut taken = vec![(path::LISTEN_HTTP, http), (path::LISTEN_DRAIN, drain)];
     if config.role == Role::Prefill {
         taken.extend([(path::LISTEN_PEER, peer), (path::LISTEN_DATA, data)]);
     }

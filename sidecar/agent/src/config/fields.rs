@@ -19,6 +19,7 @@ pub(super) mod path {
     pub(in super::super) const DEPLOYMENT_GENERATION: &str = "deployment.generation";
     pub(in super::super) const DEPLOYMENT_TOPOLOGY: &str = "deployment.topology";
     pub(in super::super) const LISTEN_HTTP: &str = "listen.http";
+    pub(in super::super) const LISTEN_DRAIN: &str = "listen.drain";
     pub(in super::super) const LISTEN_PEER: &str = "listen.peer";
     pub(in super::super) const LISTEN_DATA: &str = "listen.data";
     pub(in super::super) const LISTEN_ANNOUNCED_DATA: &str = "listen.announcedData";
@@ -102,6 +103,12 @@ pub(super) const FIELDS: &[Field] = &[
         default: "0.0.0.0:8080",
         allowed: ADDRESS,
         about: "Health, metrics, and on a decode agent the OpenAI endpoint.",
+    },
+    Field {
+        path: path::LISTEN_DRAIN,
+        default: "0.0.0.0:8081",
+        allowed: ADDRESS,
+        about: "The order to drain (GET or POST /drain?deadline=30s), for a preStop hook: not for clients.",
     },
     Field {
         path: path::LISTEN_PEER,

@@ -9,6 +9,7 @@ use super::request::{AbortOnDrop, Kv, Request};
 use super::spans::Spans;
 use super::{Decoder, Signal};
 use crate::clock::unix_ns;
+use crate::counters::KvFailure;
 use crate::drain::InFlight;
 use crate::requests::{Command, Generate, Generated, Input, Refusal};
 
@@ -93,6 +94,13 @@ impl Decoder {
             trace: Some(wanted.trace.clone()),
         };
         request.local = !submit.transfer;
+        if request.local {
+            tracing::warn!(
+                request = number,
+                "the engine computes the prompt: no prefill agent is linked"
+            );
+            self.count_failure(KvFailure::NoPeer);
+        }
         // An engine that is gone says so in its last message, and then this request is refused with the others.
         session.engine.send(from_agent::Kind::Submit(submit)).ok();
         self.requests.insert(number, request);

@@ -318,7 +318,7 @@ impl Decoder {
         self.drive(number);
     }
 
-    fn count_failure(&self, kind: KvFailure) {
+    pub(super) fn count_failure(&self, kind: KvFailure) {
         self.counters.kv_failures.of(kind).add(1);
     }
 }

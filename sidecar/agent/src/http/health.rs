@@ -12,6 +12,14 @@ use super::App;
 use super::error::ApiError;
 use crate::config::values::duration;
 
+/// What a drain needs to know.
+#[derive(Clone, Debug)]
+pub(super) struct Drain {
+    pub(super) drain: crate::drain::Drain,
+    /// How long it waits where its caller does not say.
+    pub(super) patience: Duration,
+}
+
 /// The process answers.
 pub(super) async fn live() -> &'static str {
     "ok\n"
@@ -39,15 +47,17 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
 /// Begins to drain, and answers when nothing is in flight or the deadline has passed. The engine's preStop hook calls it:
 /// Kubernetes' httpGet is a GET.
 pub(super) async fn drain(
-    State(app): State<App>,
+    State(Drain {
+        drain,
+        patience: default,
+    }): State<Drain>,
     method: Method,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
     if method != Method::GET && method != Method::POST {
         return Err(ApiError::method());
     }
-    let patience = patience(query.as_deref(), app.settings.drain_deadline)?;
-    let drain = &app.inputs.drain;
+    let patience = patience(query.as_deref(), default)?;
     tracing::info!(?patience, "draining: asked to over HTTP");
     drain.begin(patience);
     let left = drain.finished().await;

@@ -73,7 +73,7 @@ fn with(change: impl FnOnce(&mut Settings)) -> Server {
         metrics: Arc::clone(&metrics),
     };
     Server {
-        router: router(settings, inputs),
+        router: drain_router(&settings, &inputs).merge(router(settings, inputs)),
         inbox,
         attachment,
         status,

@@ -33,15 +33,27 @@ use crate::session::Message;
 
 /// How long a question may be ahead of its caller's link: whoever dialled hears of a link a moment before this side does.
 const LINK_PATIENCE: Duration = Duration::from_secs(1);
+/// How many questions may be ahead of their links.
+const MOST_EARLY: usize = 64;
 
 impl Node {
     /// A peer asks for KV.
     pub(super) fn asked(&mut self, asked: Asked) {
-        if self.links.contains_key(&asked.request.link) {
+        let is_linked = self.links.contains_key(&asked.request.link);
+        // Only what would be taken is worth waiting for.
+        let is_fit = self.early.len() < MOST_EARLY && self.is_fit(&asked.request);
+        if is_linked || !is_fit {
             self.answer(asked);
         } else {
             self.early.push((Instant::now() + LINK_PATIENCE, asked));
         }
+    }
+
+    fn is_fit(&self, asked: &TransferRequest) -> bool {
+        let context = self.engine.info().context_tokens as usize;
+        asked.tokens.len() <= context
+            && self.fits(asked.caller.as_ref()).is_ok()
+            && self.coding(asked).is_ok()
     }
 
     /// Answers what was asked before its caller's link was known here.

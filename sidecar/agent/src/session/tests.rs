@@ -172,7 +172,10 @@ async fn a_role_that_cannot_use_an_engine_says_why() {
 async fn a_socket_left_behind_is_replaced_and_anything_else_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let options = options(directory.path(), Role::Prefill);
-    drop(Socket::open(options.clone()).unwrap());
+    let alive = Socket::open(options.clone()).unwrap();
+    let taken = Socket::open(options.clone()).unwrap_err();
+    assert!(matches!(taken, SocketError::Taken { .. }));
+    drop(alive);
     assert!(options.socket.exists());
     let socket = Socket::open(options.clone()).unwrap();
     let mode = std::fs::metadata(&options.socket).unwrap().permissions();
