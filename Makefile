@@ -45,7 +45,7 @@ test-cluster: toolchain model ## The tests on a real Kubernetes of one node, bui
 	@echo "  test      the operator against an API server"
 	@tests/cluster/control-plane down
 	@tests/cluster/control-plane up
-	@tests/cluster/control-plane run $(CARGO) test -p lynx-operator --test cluster -- --ignored --test-threads 1; \
+	@tests/cluster/control-plane run $(CARGO) test --workspace --test cluster -- --ignored --test-threads 1; \
 	    status=$$?; tests/cluster/control-plane down; exit $$status
 	@echo "  test      the journey, on a node"
 	@tests/cluster/end-to-end $(IMAGES:%=out/images/%.tar)

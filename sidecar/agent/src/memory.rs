@@ -1,14 +1,15 @@
 //! How much memory this process takes.
 
-/// Its largest resident memory so far, in bytes, without what it shares with its engine, which counts that; `None` where the
-/// system doesn't tell. Pages of the pool that were touched once stay, so today's are subtracted.
+/// Its largest resident memory so far, in bytes, without what is not its own: the pool's pages, which its engine counts, and
+/// the program's, which are the file's. `None` where the system doesn't tell. Such pages stay once they were touched, so
+/// today's are subtracted.
 pub fn peak_bytes() -> Option<u64> {
     peak_in(&std::fs::read_to_string("/proc/self/status").ok()?)
 }
 
 fn peak_in(status: &str) -> Option<u64> {
-    let shared = bytes(status, "RssShmem:").unwrap_or(0);
-    Some(bytes(status, "VmHWM:")?.saturating_sub(shared))
+    let not_own = ["RssShmem:", "RssFile:"].map(|key| bytes(status, key).unwrap_or(0));
+    Some(bytes(status, "VmHWM:")?.saturating_sub(not_own.iter().sum()))
 }
 
 fn bytes(status: &str, key: &str) -> Option<u64> {
@@ -24,8 +25,9 @@ mod tests {
 
     #[test]
     fn the_peak_is_read_from_the_status() {
-        let status = "Name:\tlynx-agent\nVmHWM:\t    1234 kB\nRssShmem:\t 34 kB\n";
-        assert_eq!(peak_in(status), Some(1200 * 1024));
+        let status =
+            "Name:\tlynx-agent\nVmHWM:\t    1234 kB\nRssFile:\t 200 kB\nRssShmem:\t 34 kB\n";
+        assert_eq!(peak_in(status), Some(1000 * 1024));
         assert_eq!(peak_in("VmHWM:\t 7 kB\n"), Some(7 * 1024));
         assert_eq!(peak_in("Name:\tlynx-agent\n"), None);
         assert_eq!(peak_in("VmHWM:\tlots\n"), None);
