@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::LynxDeploymentSpec;
-use crate::spec::{Pool, TlsMode, TopologyMode};
+use crate::spec::{Pool, Split, TlsMode, TopologyMode, Transport};
 
 /// A field that is set and has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ fn pools(spec: &LynxDeploymentSpec) -> [&Pool; 2] {
 }
 
 /// All of them. A line goes when the field gets its effect.
-const ENTRIES: [Entry; 9] = [
+const ENTRIES: [Entry; 12] = [
     entry(
         "spec.model.source.huggingFace",
         "the engine must download the model itself, or have it in its image",
@@ -55,6 +55,26 @@ const ENTRIES: [Entry; 9] = [
                 .into_iter()
                 .filter_map(|pool| pool.rdma.as_ref());
             rdma.any(|rdma| !rdma.networks.is_empty())
+        },
+    ),
+    entry(
+        "spec.transfer.transport",
+        "agents transfer over TCP",
+        |spec| spec.transfer.transport == Transport::Rdma,
+    ),
+    entry(
+        "spec.transfer.split",
+        "the agent splits, in memory that it shares with the engine",
+        |spec| spec.transfer.split == Split::Engine,
+    ),
+    entry(
+        "rdma.gidIndex",
+        "agents transfer over TCP and open no RDMA device",
+        |spec| {
+            let mut rdma = pools(spec)
+                .into_iter()
+                .filter_map(|pool| pool.rdma.as_ref());
+            rdma.any(|rdma| rdma.gid_index.is_some())
         },
     ),
     entry(
