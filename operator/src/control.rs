@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::anchor::damping::Limits;
-use crate::anchor::{Controller, Mode, Wanted};
+use crate::anchor::{Controller, Decision, Mode, Wanted};
 use crate::reconcile::{Context, key};
 use crate::scaling::autoscale::{self, Autoscaler, Load, Settings};
 use crate::status::Summary;
@@ -136,8 +136,8 @@ impl Control {
             let window = registry.take_window(&key);
             let links = registry.links(&key, now);
             if fleet.anchor.tick(&window, &links, now) {
-                let bits = fleet.anchor.decision().width;
-                tracing::info!(namespace = key.namespace, deployment = key.name, %bits, "the anchor's width changed");
+                let Decision { width, rate, .. } = fleet.anchor.decision();
+                tracing::info!(namespace = key.namespace, deployment = key.name, bits = %width, %rate, "the anchor's width changed");
             }
             registry.set_policy(&key, policy(object, &fleet.anchor));
             let decode = registry

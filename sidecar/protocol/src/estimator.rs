@@ -47,10 +47,17 @@ impl LinkEstimate {
 
 /// A moment in the flow of delivered bytes, on the receiving side's clock.
 #[derive(Clone, Copy, Debug)]
-struct Base {
+struct Moment {
     delivered: Bytes,
     clock: Duration,
-    /// Acknowledgements since then.
+}
+
+/// What came while there was something to send.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flowed {
+    bytes: Bytes,
+    time: Duration,
+    /// Acknowledgements.
     count: u32,
 }
 
@@ -59,7 +66,13 @@ struct Base {
 pub(crate) struct LinkEstimator {
     rate: Best<BitRate>,
     round_trip: Best<Duration>,
-    base: Option<Base>,
+    /// Where the part of the present sample begins that has no gap, and its latest moment.
+    base: Option<(Moment, Moment)>,
+    /// What the present sample has from before its last gap, and when that began.
+    carried: Flowed,
+    carried_since: Timestamp,
+    /// Acknowledgements since `base`.
+    count: u32,
     /// Cumulative counts at which the flow had a gap, because there was nothing to send: the first that the interval since
     /// `base` could contain, and the latest.
     first_gap: Option<Bytes>,
@@ -75,6 +88,8 @@ impl LinkEstimator {
     /// Fewest acknowledgements that make a rate sample. Chunks count when they are whole, so that either end of an interval
     /// is off by up to a chunk of the other connection.
     const MIN_COUNT: u32 = 16;
+    /// After this long a sample that gaps keep short is given up: the link may have changed.
+    const LONGEST_SAMPLE: Duration = Duration::from_secs(1);
     /// What may be in flight while nothing is known.
     const INITIAL_WINDOW: Bytes = Bytes::from_kib(128);
     /// How many samples without growth end the search for the rate.
@@ -85,6 +100,9 @@ impl LinkEstimator {
             rate: Best::new(Duration::from_millis(200), |a, b| a > b),
             round_trip: Best::new(Duration::from_secs(1), |a, b| a < b),
             base: None,
+            carried: Flowed::default(),
+            carried_since: Timestamp::ORIGIN,
+            count: 0,
             first_gap: None,
             last_gap: Bytes::ZERO,
             plateau: BitRate::ZERO,
@@ -107,7 +125,7 @@ impl LinkEstimator {
     /// After `sent` bytes in all there was nothing to send: what is delivered beyond them comes after a gap.
     pub(crate) fn on_idle(&mut self, sent: Bytes) {
         self.last_gap = sent;
-        let base = self.base.map_or(Bytes::ZERO, |base| base.delivered);
+        let base = self.base.map_or(Bytes::ZERO, |(base, _)| base.delivered);
         if self.first_gap.is_none() && sent >= base {
             self.first_gap = Some(sent);
         }
@@ -115,28 +133,50 @@ impl LinkEstimator {
 
     /// `delivered` bytes in all had arrived at `clock` of the receiving side.
     pub(crate) fn on_delivery(&mut self, delivered: Bytes, clock: Duration, now: Timestamp) {
-        let here = Base {
-            delivered,
-            clock,
-            count: 0,
-        };
+        let here = Moment { delivered, clock };
         let gap = self.first_gap.is_some_and(|gap| delivered > gap);
-        let Some(base) = self.base.as_mut().filter(|_| !gap) else {
-            self.restart(here);
-            return;
+        let Some((base, last)) = self.base.filter(|_| !gap) else {
+            self.carry(now);
+            return self.restart(here);
         };
-        base.count += 1;
-        let base = *base;
-        let elapsed = clock.saturating_sub(base.clock);
+        // A clock that another side says may do anything.
+        let last = Moment {
+            delivered,
+            clock: clock.max(last.clock),
+        };
+        self.base = Some((base, last));
+        self.count += 1;
+        let flowed = self.flowed();
         let shortest = Self::MIN_INTERVAL.max(self.round_trip.get().unwrap_or_default());
-        if elapsed < shortest || base.count < Self::MIN_COUNT {
+        if flowed.time < shortest || flowed.count < Self::MIN_COUNT {
             return;
         }
-        self.sample(
-            BitRate::from_delivery(delivered - base.delivered, elapsed),
-            now,
-        );
+        self.carried = Flowed::default();
+        self.carried_since = now;
+        self.sample(BitRate::from_delivery(flowed.bytes, flowed.time), now);
         self.restart(here);
+    }
+
+    /// All that the present sample has.
+    fn flowed(&self) -> Flowed {
+        let Some((base, last)) = self.base else {
+            return self.carried;
+        };
+        Flowed {
+            bytes: self.carried.bytes + (last.delivered - base.delivered),
+            time: self.carried.time + last.clock.saturating_sub(base.clock),
+            count: self.carried.count.saturating_add(self.count),
+        }
+    }
+
+    /// Keeps what came before a gap: a prefill that publishes layer by layer never fills a whole sample without one.
+    fn carry(&mut self, now: Timestamp) {
+        if now.saturating_since(self.carried_since) > Self::LONGEST_SAMPLE {
+            self.carried_since = now;
+            self.carried = Flowed::default();
+        } else {
+            self.carried = self.flowed();
+        }
     }
 
     /// How many bytes, of both priorities together, may be in flight when a residual is sent. One and a quarter of the
@@ -161,8 +201,9 @@ impl LinkEstimator {
         }
     }
 
-    fn restart(&mut self, base: Base) {
-        self.base = Some(base);
+    fn restart(&mut self, base: Moment) {
+        self.base = Some((base, base));
+        self.count = 0;
         self.first_gap = Some(self.last_gap).filter(|&gap| gap >= base.delivered);
     }
 

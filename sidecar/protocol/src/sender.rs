@@ -50,6 +50,8 @@ pub struct Sender {
     history: History,
     /// Cumulative limits that the receiver has granted.
     limit: [Bytes; 2],
+    /// Whether there was nothing to send since the last chunk.
+    paused: bool,
     events: VecDeque<Event>,
     stats: SenderStats,
 }
@@ -65,6 +67,7 @@ impl Sender {
             deadlines: BTreeSet::new(),
             history: History::default(),
             limit: [Bytes::ZERO; 2],
+            paused: true,
             events: VecDeque::new(),
             stats: SenderStats::default(),
         }
@@ -305,11 +308,12 @@ impl Sender {
         self.sent() - self.stats.acknowledged.into_iter().sum()
     }
 
-    /// Tells the estimator where the flow has a gap that is not the wire's doing.
+    /// Tells the estimators of both sides where the flow has a gap that is not the wire's doing.
     fn note_idle(&mut self) {
         let ready = |on| self.scheduler.readiness(on, self.credit(on)) == Readiness::Ready;
         if !Priority::ALL.into_iter().any(ready) {
             self.estimator.on_idle(self.sent());
+            self.paused = true;
         }
     }
 
@@ -329,6 +333,7 @@ impl Sender {
         ChunkHeader {
             epoch: self.epoch(),
             extent,
+            after_pause: core::mem::take(&mut self.paused),
             segment_len: piece.whole.len,
             segment_checksum: piece.whole.checksum,
             payload_crc: 0,

@@ -28,6 +28,9 @@ LYNX = "lynxdeployments"
 NARROW = "5mbit"
 # More than that link carries, however it is measured, and less than any other.
 NARROW_BITS_PER_SECOND = 8_000_000
+# Far below what a pair of virtual interfaces carries, and above what a prefill makes on such a machine.
+WIDE_BITS_PER_SECOND = 100_000_000
+WIDE_ANCHOR = 3
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,17 @@ def deploy(journey: Journey) -> None:
 def answer(journey: Journey) -> None:
     """a completion through the Service is what the model alone says"""
     journey.compare(journey.wide)
-    what = "the link is measured"
-    journey.anchor = anchor(journey.watch(what, lambda seen: condition(seen, "AnchorAdapted").get("status") == "True"))
+
+
+def measure(journey: Journey) -> None:
+    """the status says that the link is wide, and the anchor is not the narrowest"""
+
+    def suits(seen: Object) -> bool:
+        rate = seen["status"].get("link", {}).get("rateBitsPerSecond", 0)
+        return rate > WIDE_BITS_PER_SECOND and anchor(seen) >= WIDE_ANCHOR
+
+    with Load(journey.url, clients=1, tokens=16, words=300):
+        journey.anchor = anchor(journey.watch("the link is measured, and the anchor suits it", suits))
 
 
 def draft(journey: Journey) -> None:
@@ -241,7 +253,7 @@ def uninstall(journey: Journey) -> None:
         raise Unmet(f"Left in the cluster: {left.split()}")
 
 
-STEPS = [install, deploy, answer, draft, trace, throttle, scale, autoscale, refuse, misfit, upgrade, delete, uninstall]
+STEPS = [install, deploy, answer, measure, draft, trace, throttle, scale, autoscale, refuse, misfit, upgrade, delete, uninstall]
 
 
 def available(seen: Object) -> bool:

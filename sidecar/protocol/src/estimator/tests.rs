@@ -41,6 +41,37 @@ fn time_without_anything_to_send_is_not_measured() {
 }
 
 #[test]
+fn a_prefill_that_publishes_layer_by_layer_gives_the_rate_of_the_link_and_not_its_own() {
+    let mut estimator = LinkEstimator::new();
+    let mut sent = Bytes::ZERO;
+    // Six chunks of 2 ms for each layer, of which one takes 40 ms: 800 Mbit/s, a quarter of the time.
+    for layer in 0..30 {
+        estimator.on_idle(sent);
+        for chunk in 0..6 {
+            sent += Bytes::new(200_000);
+            let now = layer * 40 + chunk * 2;
+            estimator.on_delivery(sent, Duration::from_millis(now), at(now));
+        }
+    }
+    assert_eq!(estimator.estimate().rate, RATE);
+}
+
+#[test]
+fn bursts_that_lie_seconds_apart_are_no_sample_together() {
+    let mut estimator = LinkEstimator::new();
+    let mut sent = Bytes::ZERO;
+    for burst in 0..20 {
+        estimator.on_idle(sent);
+        for chunk in 0..6 {
+            sent += Bytes::new(200_000);
+            let now = burst * 2000 + chunk * 2;
+            estimator.on_delivery(sent, Duration::from_millis(now), at(now));
+        }
+    }
+    assert_eq!(estimator.estimate().rate, BitRate::ZERO);
+}
+
+#[test]
 fn a_trickle_gives_no_rate_at_all() {
     let mut estimator = LinkEstimator::new();
     for second in 1..20 {

@@ -37,7 +37,7 @@ impl Receiver {
                 first,
             }),
             Err(discard) => {
-                self.flow.on_payload(on, bytes, now);
+                self.flow.on_payload(on, header, now);
                 self.drop_bytes(on, bytes, now);
                 Err(discard)
             }
@@ -57,7 +57,7 @@ impl Receiver {
         }
         let transfer = header.extent.transfer;
         let bytes = header.extent.bytes();
-        self.flow.on_payload(on, bytes, now);
+        self.flow.on_payload(on, header, now);
         if !intact {
             self.stats.corrupt += 1;
             self.drop_bytes(on, bytes, now);

@@ -2,19 +2,16 @@
 
 use alloc::sync::Arc;
 use core::time::Duration;
-
 use lynx_units::{Bytes, Priority, Timestamp};
 
 use super::{ReceiverConfig, ReceiverStats};
 use crate::credit::{BookFull, Seat, Window, Withhold};
 use crate::estimator::LinkEstimator;
-use crate::wire::{Ack, Credit, Frame};
+use crate::wire::{Ack, ChunkHeader, Credit, Frame};
 use crate::{CreditBook, LinkEstimate};
 
 /// An anchor's credit is bounded by memory alone.
 const UNBOUNDED: Bytes = Bytes::new(u64::MAX);
-/// A pause between chunks that is taken for a pause of the sender: the link's rate is not measured over it.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// Credit and acknowledgements of one link.
 #[derive(Debug)]
@@ -75,9 +72,10 @@ impl Flow {
     }
 
     /// A chunk's payload has been read, to its place or to nowhere.
-    pub(super) fn on_payload(&mut self, on: Priority, bytes: Bytes, now: Timestamp) {
+    pub(super) fn on_payload(&mut self, on: Priority, header: &ChunkHeader, now: Timestamp) {
         let before = self.received.into_iter().sum();
-        if now - self.last_chunk > PAUSE {
+        let bytes = header.extent.bytes();
+        if header.after_pause {
             self.estimator.on_idle(before);
         }
         self.last_chunk = now;

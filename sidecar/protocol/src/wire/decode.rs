@@ -188,7 +188,7 @@ fn chunk(epoch: Epoch, mut fields: Fields<'_>) -> Result<ChunkHeader, WireError>
     let transfer = fields.transfer();
     let unit = UnitIndex(fields.u32());
     let segment = SegmentIndex(fields.u16());
-    let _reserved = fields.u16();
+    let flags = fields.u16();
     let offset = fields.u32();
     let len = fields.u32();
     let segment_len = fields.u32();
@@ -217,6 +217,7 @@ fn chunk(epoch: Epoch, mut fields: Fields<'_>) -> Result<ChunkHeader, WireError>
     Ok(ChunkHeader {
         epoch,
         extent,
+        after_pause: flags & 1 != 0,
         segment_len,
         segment_checksum,
         payload_crc,

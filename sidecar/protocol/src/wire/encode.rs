@@ -173,6 +173,7 @@ fn chunk_body(chunk: &ChunkHeader, payload_crc: u32) -> [u8; CHUNK_BODY_LEN] {
     out[0..8].copy_from_slice(&extent.transfer.0.to_le_bytes());
     out[8..12].copy_from_slice(&extent.unit.0.to_le_bytes());
     out[12..14].copy_from_slice(&extent.segment.0.to_le_bytes());
+    out[14..16].copy_from_slice(&u16::from(chunk.after_pause).to_le_bytes());
     out[16..20].copy_from_slice(&extent.offset.to_le_bytes());
     out[20..24].copy_from_slice(&extent.len.to_le_bytes());
     out[24..28].copy_from_slice(&chunk.segment_len.to_le_bytes());

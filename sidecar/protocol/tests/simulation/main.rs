@@ -269,6 +269,31 @@ fn anchor_time(rate: BitRate, delay: Duration, bulk: bool) -> (Duration, Pair) {
     (anchor - Timestamp::from_origin(start), pair)
 }
 
+#[test]
+fn a_slow_prefill_does_not_make_the_link_look_slow() {
+    let rate = BitRate::from_megabits_per_second(800);
+    let delay = Duration::from_micros(100);
+    // 200 kB every 40 ms: a twentieth of what the link carries.
+    let mut job = Job::new(1, 30, 50_000);
+    job.pace = Duration::from_millis(40);
+    job.lifetime = Duration::from_secs(60);
+    let config = ReceiverConfig {
+        window: [Bytes::from_mib(64); 2],
+    };
+    let book = CreditBook::new(Bytes::from_mib(128));
+    let paths = [path(rate, delay), path(rate, delay)];
+    let mut pair = Pair::with_book(vec![job], paths, (config, &book), Epoch(1), 1);
+    pair.run(END);
+    let sides = [
+        pair.sending.sender.estimate().rate,
+        pair.receiving.receiver.estimate().rate,
+    ];
+    for known in sides {
+        let (known, wire) = (known.bits_per_second(), rate.bits_per_second());
+        assert!(known.abs_diff(wire) <= wire / 4, "{known} of {wire}");
+    }
+}
+
 /// Units of 200 kB for more than a second, less than half of which is anchors.
 fn rate_units(rate: BitRate) -> u32 {
     let bytes = rate.bytes_in(Duration::from_millis(1_100)).get();

@@ -201,6 +201,7 @@ fn random_chunk(random: &Random) -> (ChunkHeader, bytes::Bytes) {
             offset: 0,
             len,
         },
+        after_pause: false,
         segment_len: len,
         segment_checksum: start,
         payload_crc: 0,
