@@ -9,7 +9,7 @@ use lynx_tests::style;
 /// No file is larger: what is, belongs in a release or is made by a command.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// Folders that git ignores or owns, and that a build or a fuzzing run makes.
+/// What git ignores or owns, and what a build or a fuzzing run makes. In a further worktree `.git` is a file.
 const NOT_OURS: [&str; 4] = [".git", "target", "out", "artifacts"];
 
 #[test]
@@ -41,7 +41,10 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
         let entry = entry.unwrap();
         let kind = entry.file_type().unwrap();
         let name = entry.file_name();
-        if kind.is_dir() && !NOT_OURS.iter().any(|theirs| name == *theirs) {
+        if NOT_OURS.iter().any(|theirs| name == *theirs) {
+            continue;
+        }
+        if kind.is_dir() {
             collect(&entry.path(), files);
         } else if kind.is_file() {
             files.push(entry.path());
