@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use lynx_agent::command::AgentArgs;
+use lynx_agent::command::{AgentArgs, DoctorArgs};
 use lynx_units::{BitRate, Width};
 
 use crate::run::Scenario;
@@ -32,6 +32,10 @@ pub enum Command {
     Engine(Engine),
     /// Run an agent: what the lynx-agent program does
     Agent(Agent),
+    /// Look at this machine as an agent would find it, and say what to do about what is found
+    ///
+    /// Ends with 1 where something is to be fixed.
+    Doctor(Doctor),
 }
 
 /// What every command that runs the model takes.
@@ -213,6 +217,17 @@ pub struct Agent {
     /// Say what it comes to on standard output, and end with standard input
     #[arg(long, hide = true)]
     pub attended: bool,
+}
+
+/// `lynx doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// The agent's configuration, a YAML file; its variables count too
+    #[arg(long, value_name = "PATH")]
+    pub config: Option<PathBuf>,
+    /// What to look at
+    #[command(flatten)]
+    pub args: DoctorArgs,
 }
 
 /// What an engine is for.

@@ -19,6 +19,7 @@ use lynx::lab::Lab;
 use lynx::rows::TtftRow;
 use lynx::terminal::Style;
 use lynx::{agent, calibrate, config, demo, engine, model_file, prompts, table};
+use lynx_agent::command::{self, AgentArgs};
 use lynx_agent::profile;
 use lynx_engine::Model;
 use lynx_units::BitRate;
@@ -61,6 +62,9 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Engine(args) => engine::run(&args)?,
         Command::Agent(args) => return agent::run(&args),
+        Command::Doctor(args) => {
+            return Ok(command::main(&AgentArgs::doctor(args.config, args.args)));
+        }
         Command::Calibrate(args) => calibrate(&args)?,
         Command::Bench(args::Bench::Codec(output)) => codec(&output)?,
         Command::Bench(args::Bench::Accuracy(args)) => accuracy(&args)?,

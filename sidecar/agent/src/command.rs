@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, default_file};
+use crate::doctor::{self, Grade};
 use crate::run::{chain, run};
 
 /// The configuration is wrong: sysexits' EX_USAGE, so that it is told from a failure at work.
@@ -30,6 +31,26 @@ enum AgentCommand {
         #[arg(long)]
         check: bool,
     },
+    /// Look at this machine, this agent's configuration and the path to peers, and say what to do about what is found.
+    ///
+    /// Ends with 1 where something is to be fixed.
+    Doctor(DoctorArgs),
+}
+
+/// What the doctor looks at.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// The peer control of a prefill agent, to probe the path to it; may be given more than once
+    #[arg(long, value_name = "HOST:PORT")]
+    peer: Vec<String>,
+}
+
+impl AgentArgs {
+    /// Those of an agent that only examines.
+    pub fn doctor(config: Option<PathBuf>, args: DoctorArgs) -> Self {
+        let command = Some(AgentCommand::Doctor(args));
+        Self { config, command }
+    }
 }
 
 /// Runs the agent, or prints what was asked for.
@@ -45,6 +66,7 @@ pub fn main(args: &AgentArgs) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         (Some(AgentCommand::Config { check: true }), Ok(_)) => return ExitCode::SUCCESS,
+        (Some(AgentCommand::Doctor(args)), Ok(config)) => return examine(&config, args),
         (None, Ok(config)) => config,
         (_, Err(mistakes)) => {
             eprintln!("lynx-agent: {mistakes}");
@@ -66,6 +88,31 @@ pub fn main(args: &AgentArgs) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Tells what is found; the configuration's own peers are looked at too.
+#[expect(clippy::print_stderr, reason = "there is no log")]
+fn examine(config: &Config, args: &DoctorArgs) -> ExitCode {
+    let mut peers = args.peer.clone();
+    peers.extend(config.peers.iter().cloned());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let written = runtime.and_then(|runtime| {
+        let findings = runtime.block_on(doctor::examine(&doctor::Root::real(), config, &peers));
+        doctor::write(&mut std::io::stdout(), &findings)?;
+        Ok(findings)
+    });
+    match written {
+        Ok(findings) if findings.iter().all(|found| found.grade < Grade::Problem) => {
+            ExitCode::SUCCESS
+        }
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("lynx-agent: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 

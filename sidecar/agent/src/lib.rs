@@ -12,6 +12,7 @@ pub mod config;
 pub mod control;
 pub mod counters;
 pub mod decode;
+pub mod doctor;
 pub mod drafting;
 pub mod drain;
 pub mod http;

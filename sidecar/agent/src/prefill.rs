@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lynx_kernels::{Codec, KvShape, Profile};
-use lynx_proto::peer::v1::{CheckRequest, CheckResponse};
+use lynx_proto::peer::v1::{CheckRequest, CheckResponse, ProbeFacts};
 use lynx_protocol::sender::Event;
 use lynx_protocol::wire::EncodeError;
 use lynx_transport::{Clock, LinkConfig, ListenError, Listener};
@@ -117,6 +117,8 @@ enum UnfitError {
 enum Signal {
     /// A peer asks who is here.
     Check(CheckRequest, oneshot::Sender<Result<CheckResponse, Answer>>),
+    /// Somebody who need not fit asks who is here.
+    Probe(oneshot::Sender<Result<ProbeFacts, Answer>>),
     /// A peer asks for KV.
     Asked(Box<Asked>),
     /// Nobody listens to this request's events any more.
@@ -302,6 +304,11 @@ fn refuse(signal: Signal) {
     let status = Answer::unavailable(no_engine().to_string());
     match signal {
         Signal::Check(_, answer) => drop(answer.send(Err(status))),
+        // That, too, is worth knowing.
+        Signal::Probe(answer) => drop(answer.send(Ok(ProbeFacts {
+            unix_ns: crate::clock::unix_ns(),
+            ..ProbeFacts::default()
+        }))),
         Signal::Asked(asked) => drop(asked.answer.send(Err(status))),
         Signal::Unwatched(_) | Signal::Split(_) | Signal::Link(..) | Signal::LinkOver(..) => {}
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lynx_kernels::Profile;
 use lynx_proto::engine::v1::{Abort, Forget, Prefill, Release, Report, Sampling, from_agent};
 use lynx_proto::operator::v1::Link;
-use lynx_proto::peer::v1::{CheckRequest, CheckResponse};
+use lynx_proto::peer::v1::{CheckRequest, CheckResponse, ProbeFacts};
 use lynx_transport::{Clock, Connected, SenderHandle};
 use lynx_units::Epoch;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,6 +18,7 @@ use super::service::Asked;
 use super::serving::{Owed, Serving};
 use super::splitting::Splitting;
 use super::{Role, Signal, refuse_command};
+use crate::clock;
 use crate::control::Status as AgentStatus;
 use crate::counters::Counters;
 use crate::drain::Drain;
@@ -106,6 +107,7 @@ impl Node {
     pub(super) fn handle(&mut self, signal: Signal) {
         match signal {
             Signal::Check(request, answer) => drop(answer.send(self.check(&request))),
+            Signal::Probe(answer) => drop(answer.send(Ok(self.introduce()))),
             Signal::Asked(asked) => self.asked(*asked),
             Signal::Unwatched(request) => self.unwatched(request),
             Signal::Split(split) => self.split(split),
@@ -132,6 +134,16 @@ impl Node {
             data_address: self.data.clone(),
             draining: self.drain.is_draining(),
         })
+    }
+
+    /// What whoever probes is told: nothing of the model.
+    fn introduce(&self) -> ProbeFacts {
+        ProbeFacts {
+            name: self.identity.name().to_owned(),
+            unix_ns: clock::unix_ns(),
+            data_address: self.data.clone(),
+            draining: self.drain.is_draining(),
+        }
     }
 
     /// Whether a caller fits this agent.

@@ -4,19 +4,28 @@
 //! told to the loop too: that is how a transfer is cancelled.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::Stream;
 use lynx_proto::peer::v1::peer_server::{Peer, PeerServer};
-use lynx_proto::peer::v1::{CheckRequest, CheckResponse, TransferEvent, TransferRequest};
+use lynx_proto::peer::v1::{
+    CheckRequest, CheckResponse, ProbeAnswer, ProbeFacts, ProbeRequest, TransferEvent,
+    TransferRequest, probe_answer,
+};
 use lynx_telemetry as telemetry;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
 use super::Signal;
 
 /// The longest message: a prompt of a million tokens and some.
 const MAX_MESSAGE: usize = 8 << 20;
+
+/// The most padding of a probe.
+const MAX_PROBE: usize = 64 << 20;
+/// The padding of one message.
+const PADDING: usize = 256 << 10;
 
 /// What is told of a transfer.
 pub(super) type Events = mpsc::UnboundedSender<Result<TransferEvent, Status>>;
@@ -43,11 +52,14 @@ pub(super) struct Taken {
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     signals: mpsc::UnboundedSender<Signal>,
+    /// Whoever probes has it: a probe takes the link from transfers.
+    probing: Arc<Semaphore>,
 }
 
 impl Service {
     pub(super) fn server(signals: mpsc::UnboundedSender<Signal>) -> PeerServer<Self> {
-        PeerServer::new(Self { signals }).max_decoding_message_size(MAX_MESSAGE)
+        let probing = Arc::new(Semaphore::new(1));
+        PeerServer::new(Self { signals, probing }).max_decoding_message_size(MAX_MESSAGE)
     }
 
     async fn ask<T>(
@@ -67,6 +79,7 @@ impl Service {
 #[tonic::async_trait]
 impl Peer for Service {
     type TransferStream = Watched;
+    type ProbeStream = Probe;
 
     async fn check(
         &self,
@@ -75,6 +88,19 @@ impl Peer for Service {
         let request = request.into_inner();
         let answer = self.ask(|answer| Signal::Check(request, answer)).await?;
         Ok(Response::new(answer))
+    }
+
+    async fn probe(&self, request: Request<ProbeRequest>) -> Result<Response<Probe>, Status> {
+        let busy = |_| Status::resource_exhausted("somebody else is probing: try again");
+        let permit = Arc::clone(&self.probing).try_acquire_owned();
+        let permit = permit.map_err(busy)?;
+        let facts = self.ask(Signal::Probe).await?;
+        let bytes = usize::try_from(request.into_inner().bytes).unwrap_or(MAX_PROBE);
+        Ok(Response::new(Probe {
+            facts: Some(facts),
+            left: bytes.min(MAX_PROBE),
+            _permit: permit,
+        }))
     }
 
     async fn transfer(
@@ -96,6 +122,31 @@ impl Peer for Service {
             events,
             signals: self.signals.clone(),
         }))
+    }
+}
+
+/// The answers to a probe.
+#[derive(Debug)]
+pub(super) struct Probe {
+    facts: Option<ProbeFacts>,
+    left: usize,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Stream for Probe {
+    type Item = Result<ProbeAnswer, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let kind = if let Some(facts) = self.facts.take() {
+            probe_answer::Kind::Facts(facts)
+        } else if self.left > 0 {
+            let bytes = self.left.min(PADDING);
+            self.left -= bytes;
+            probe_answer::Kind::Padding(vec![0; bytes])
+        } else {
+            return Poll::Ready(None);
+        };
+        Poll::Ready(Some(Ok(ProbeAnswer { kind: Some(kind) })))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod ending;
 mod peer;
+mod probing;
 mod refusing;
 mod transferring;
 

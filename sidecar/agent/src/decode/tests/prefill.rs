@@ -11,7 +11,8 @@ use lynx_proto::engine::v1::Role;
 use lynx_proto::peer::v1::peer_server::{Peer, PeerServer};
 use lynx_proto::peer::v1::transfer_event::Kind;
 use lynx_proto::peer::v1::{
-    CheckRequest, CheckResponse, First, Layer, Sent, Started, TransferEvent, TransferRequest,
+    CheckRequest, CheckResponse, First, Layer, ProbeAnswer, ProbeRequest, Sent, Started,
+    TransferEvent, TransferRequest,
 };
 use lynx_protocol::sender::OpenTransfer;
 use lynx_transport::emulate::{LinkOptions, Relay};
@@ -149,6 +150,11 @@ struct Service(Arc<Shared>);
 #[tonic::async_trait]
 impl Peer for Service {
     type TransferStream = UnboundedReceiverStream<Result<TransferEvent, Status>>;
+    type ProbeStream = UnboundedReceiverStream<Result<ProbeAnswer, Status>>;
+
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<Self::ProbeStream>, Status> {
+        Err(Status::unimplemented("only `lynx doctor` asks"))
+    }
 
     async fn check(
         &self,

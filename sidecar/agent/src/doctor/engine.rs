@@ -1,0 +1,150 @@
+//! The engine's socket and memory, and the agent that may be running here already.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use lynx_units::Bytes;
+use rustix::fs::statfs;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::Finding;
+use crate::config::Config;
+
+/// What `statfs` says of a file system in memory (linux/magic.h).
+const TMPFS: i64 = 0x0102_1994;
+const HUGETLBFS: i64 = 0x958_458f6;
+/// How long an answer on this machine may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest answer that is read.
+const LONGEST: u64 = 4096;
+
+pub(super) async fn examine(config: &Config) -> Vec<Finding> {
+    let agent = ready(config.listen.http).await;
+    let socket = UnixStream::connect(&config.engine.socket).await.map(drop);
+    vec![
+        self::socket(&config.engine.socket, &socket),
+        memory(&config.engine.shared_directory),
+        self::agent(config.listen.http, &agent),
+    ]
+}
+
+fn socket(path: &Path, connected: &io::Result<()>) -> Finding {
+    let path = path.display();
+    match connected {
+        Ok(()) => Finding::good("engine", format!("an agent takes engines at {path}")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Finding::note(
+            "engine",
+            format!("there is no socket at {path}"),
+            "start the agent; it makes the socket, and engine and agent must mount the same directory there",
+        ),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Finding::problem(
+            "engine",
+            format!("nobody listens at {path}"),
+            "the agent that made it has ended: start it again, it takes the socket over",
+        ),
+        Err(error) => Finding::problem(
+            "engine",
+            format!("{path}: {error}"),
+            "run the engine as the agent's user, or in its group",
+        ),
+    }
+}
+
+fn memory(directory: &Path) -> Finding {
+    let path = directory.display();
+    match statfs(directory) {
+        Err(error) => Finding::problem(
+            "engine",
+            format!("{path}: {error}"),
+            "mount a directory in memory there, in the engine's container and the agent's (emptyDir with medium: Memory)",
+        ),
+        Ok(found) => {
+            let block = u64::try_from(found.f_bsize).unwrap_or(0);
+            let free = Bytes::new(found.f_bavail.saturating_mul(block));
+            let text = format!("{free} are free in {path} for an engine's KV pool");
+            if matches!(found.f_type, TMPFS | HUGETLBFS) {
+                Finding::good("engine", text)
+            } else {
+                Finding::note(
+                    "engine",
+                    format!("{text}, which is on a disk"),
+                    "mount it in memory (tmpfs; emptyDir with medium: Memory): the kernel writes every page of the pool back",
+                )
+            }
+        }
+    }
+}
+
+fn agent(address: SocketAddr, answer: &io::Result<String>) -> Finding {
+    match answer {
+        Err(_) => Finding::note(
+            "agent",
+            format!("no agent answers at port {}", address.port()),
+            "nothing, where it isn't running yet",
+        ),
+        Ok(answer) if answer.starts_with("HTTP/1.1 200") => {
+            Finding::good("agent", "it is ready: an engine is attached")
+        }
+        Ok(answer) => {
+            let why = answer.rsplit("\r\n").next().unwrap_or_default();
+            Finding::problem(
+                "agent",
+                format!("it is not ready: {}", why.trim()),
+                "as it says",
+            )
+        }
+    }
+}
+
+/// What an agent here answers to a readiness probe.
+async fn ready(listening: SocketAddr) -> io::Result<String> {
+    let address = if listening.ip().is_unspecified() {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), listening.port())
+    } else {
+        listening
+    };
+    let ask = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.take(LONGEST).read_to_end(&mut answer).await?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    let late = |_| Err(io::ErrorKind::TimedOut.into());
+    tokio::time::timeout(PATIENCE, ask)
+        .await
+        .unwrap_or_else(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Grade;
+    use super::*;
+
+    #[test]
+    fn a_socket_without_a_listener_is_told_from_none_at_all() {
+        let refused = |kind: io::ErrorKind| socket(Path::new("/x"), &Err(kind.into())).grade;
+        assert_eq!(refused(io::ErrorKind::NotFound), Grade::Note);
+        assert_eq!(refused(io::ErrorKind::ConnectionRefused), Grade::Problem);
+        assert_eq!(refused(io::ErrorKind::PermissionDenied), Grade::Problem);
+        assert_eq!(socket(Path::new("/x"), &Ok(())).grade, Grade::Good);
+    }
+
+    #[test]
+    fn an_agent_that_is_not_ready_says_why_itself() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
+        let answer = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\nno engine";
+        let found = agent(address, &Ok(answer.to_owned()));
+        assert_eq!(found.grade, Grade::Problem);
+        assert_eq!(found.found, "it is not ready: no engine");
+    }
+
+    #[test]
+    fn a_missing_directory_for_the_pool_is_a_problem() {
+        assert_eq!(memory(Path::new("/no/such")).grade, Grade::Problem);
+    }
+}
