@@ -19,7 +19,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster bench lint images model fuzz profile toolchain build
+.PHONY: help demo test test-cluster bench bench-peers lint images model fuzz profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -56,6 +56,11 @@ bench: model build ## Measure what docs/specification.md promises (ARGS=--quick 
 	    echo "  bench     $$bench"; \
 	    $(LYNX) bench $$bench --json out/bench-$$bench.json $(ARGS) || exit; \
 	done
+
+bench-peers: build ## Lynx beside plain TCP, NIXL and Mooncake on a shaped link, as root (ARGS=--quick for a first look)
+	@scripts/need ip tc python3 pip
+	@mkdir -p out
+	@tests/peers/bench --lynx "target/release/lynx bench peer" --json out/bench-peers.json $(ARGS)
 
 lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts, the chart
 	@scripts/need shellcheck

@@ -112,6 +112,19 @@ pub enum Bench {
     Accuracy(Accuracy),
     /// The scheduler over real TCP: an anchor behind bulk, and goodput
     Link(Output),
+    /// One end of a transfer, for `make bench-peers`: it takes its orders from standard input
+    Peer(Peer),
+}
+
+/// `lynx bench peer`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Peer {
+    /// Receive: listen at this address, whoever dials
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "send")]
+    pub receive: Option<SocketAddr>,
+    /// Send: dial the receiver whose hello is the first line of standard input
+    #[arg(long, conflicts_with = "receive")]
+    pub send: bool,
 }
 
 /// Where a bench's rows go.

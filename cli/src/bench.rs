@@ -3,6 +3,7 @@
 pub mod accuracy;
 pub mod codec;
 pub mod link;
+pub mod peer;
 pub mod print;
 pub mod ttft;
 

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
 use lynx::args::{self, Command, Lynx};
+use lynx::bench::peer::End;
 use lynx::bench::{self, SEED};
 use lynx::chat::Chat;
 use lynx::cluster::{Options, this_program};
@@ -69,6 +70,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(args::Bench::Codec(output)) => codec(&output)?,
         Command::Bench(args::Bench::Accuracy(args)) => accuracy(&args)?,
         Command::Bench(args::Bench::Link(output)) => return interruptible(link(&output)),
+        Command::Bench(args::Bench::Peer(args)) => return interruptible(peer(args)),
         Command::Bench(args::Bench::Ttft(args)) => return interruptible(ttft(&args)),
         Command::Demo(args) => return interruptible(demo(&args)),
     }
@@ -121,6 +123,11 @@ async fn link(output: &args::Output) -> Result<()> {
     let rows = bench::link::run(output.quick).await?;
     bench::print::link(&mut stdout(), &rows)?;
     write_json(output, &rows)
+}
+
+async fn peer(args: args::Peer) -> Result<()> {
+    let end = args.receive.map_or(End::Send, End::Receive);
+    bench::peer::run(end).await
 }
 
 fn codec(output: &args::Output) -> Result<()> {

@@ -1,5 +1,7 @@
 //! The side that receives: the protocol's receiver and the buffers that it only names.
 
+mod spare;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,6 +15,7 @@ use crate::link::LinkStats;
 use crate::segment::SegmentBytes;
 use crate::sending::LinkOver;
 use crate::side::{Outgoing, Side};
+use spare::Spare;
 
 /// What the application of the receiving side learns, in order.
 #[derive(Debug)]
@@ -77,7 +80,8 @@ pub(crate) enum Command {
     Reject(TransferId, String),
     Cancel(TransferId, String),
     Fail(TransferId, Reason),
-    Release(Priority, Bytes),
+    /// So much of the window is free again. The memory is here where the application had no other use for it.
+    Release(Priority, Bytes, Option<Vec<u8>>),
 }
 
 impl ReceiverHandle {
@@ -147,6 +151,7 @@ pub(crate) struct Receiving {
     machine: Receiver,
     /// The plans and incomplete segments of accepted transfers.
     transfers: HashMap<TransferId, Buffers>,
+    spare: Spare,
     /// Events that the application hasn't got yet.
     gathered: Vec<ReceiverEvent>,
     events: mpsc::UnboundedSender<ReceiverEvent>,
@@ -168,6 +173,7 @@ impl Receiving {
         Self {
             machine,
             transfers: HashMap::new(),
+            spare: Spare::default(),
             gathered: Vec::new(),
             events,
             commands,
@@ -265,7 +271,10 @@ impl Side for Receiving {
             Command::Reject(transfer, why) => self.machine.reject(transfer, &why, now),
             Command::Cancel(transfer, why) => self.machine.cancel(transfer, &why, now),
             Command::Fail(transfer, reason) => self.machine.fail(transfer, reason, now),
-            Command::Release(priority, bytes) => self.machine.release(priority, bytes, now),
+            Command::Release(priority, bytes, memory) => {
+                self.machine.release(priority, bytes, now);
+                memory.into_iter().for_each(|memory| self.spare.put(memory));
+            }
         }
     }
 
@@ -302,7 +311,7 @@ impl Side for Receiving {
         if placement.first
             && let Some(buffers) = self.transfers.get_mut(&transfer)
         {
-            let buffer = vec![0; placement.segment_len as usize];
+            let buffer = self.spare.take(placement.segment_len as usize);
             buffers.segments.insert((unit, segment), buffer);
         }
         true

@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 use crate::receiving::Command;
 
 /// The bytes of a complete segment, read from the socket to where they are. They count against the link's receive window
-/// until they are dropped: an application that keeps them slows its peer down and bounds its own memory.
+/// until they are dropped: an application that keeps them slows its peer down and bounds its own memory. The link uses the
+/// memory of dropped ones again.
 #[derive(Debug, Default)]
 pub struct SegmentBytes {
     bytes: Vec<u8>,
@@ -37,20 +38,18 @@ impl SegmentBytes {
 
     /// Takes the memory out. It no longer counts against the window: bounding it is now the caller's affair.
     pub fn into_vec(mut self) -> Vec<u8> {
-        self.pay_back();
-        std::mem::take(&mut self.bytes)
+        let bytes = std::mem::take(&mut self.bytes);
+        self.pay_back(Bytes::of_slice(&bytes), None);
+        bytes
     }
 
-    fn pay_back(&mut self) {
+    fn pay_back(&mut self, bytes: Bytes, memory: Option<Vec<u8>>) {
         let Some(owed) = self.owed.take() else {
             return;
         };
         if let Some(commands) = owed.commands.upgrade() {
-            // A link that is over needs no window.
-            drop(commands.send(Command::Release(
-                owed.priority,
-                Bytes::of_slice(&self.bytes),
-            )));
+            // A link that is over needs neither window nor memory.
+            drop(commands.send(Command::Release(owed.priority, bytes, memory)));
         }
     }
 }
@@ -65,6 +64,7 @@ impl Deref for SegmentBytes {
 
 impl Drop for SegmentBytes {
     fn drop(&mut self) {
-        self.pay_back();
+        let memory = std::mem::take(&mut self.bytes);
+        self.pay_back(Bytes::of_slice(&memory), Some(memory));
     }
 }
