@@ -14,8 +14,8 @@ use lynx_policy::{
 };
 use lynx_units::{BitRate, Bytes, Timestamp, Width};
 
-use crate::streams::Window;
 use crate::streams::registry::LinkSeen;
+use crate::streams::{Drafts, Window};
 use damping::{Damped, Limits};
 
 /// Mean bits an element that an anchor takes besides its codes, as agents reckon too.
@@ -28,6 +28,8 @@ const RATE_WEIGHT: f64 = 0.3;
 const TOKEN_TIME: Duration = Duration::from_millis(25);
 /// What part of a token's time a drafted token adds to a verification, as long as nobody measured it.
 const VERIFIED_SHARE: u32 = 8;
+/// More drafts in one tick teach no more.
+const MOST_DRAFTS: u64 = 1000;
 /// The links of no class.
 const UNCLASSED: &str = "";
 
@@ -97,8 +99,6 @@ pub struct Controller {
     acceptance: Acceptance,
     token: Duration,
     kv: Bytes,
-    /// Tokens of a typical draft, to tell how many drafts made a sum of tokens.
-    depth: u32,
     classes: BTreeMap<&'static str, Class>,
     drafted: u64,
     accepted: u64,
@@ -125,7 +125,6 @@ impl Controller {
             acceptance: Acceptance::new(prior, ACCEPTANCE_HALF_LIFE),
             token: TOKEN_TIME,
             kv: Bytes::from_mib(64),
-            depth: 32,
             classes: BTreeMap::new(),
             drafted: 0,
             accepted: 0,
@@ -239,19 +238,18 @@ impl Controller {
             self.accepted = self.accepted.saturating_add(drafts.accepted);
             let width = u8::try_from(*eighths).ok().and_then(Width::from_eighths);
             if let Some(width) = width {
-                self.record(width, drafts.drafted, drafts.accepted, now);
+                self.record(width, drafts, now);
             }
         }
     }
 
-    /// The sums don't say how many drafts they are of; the model says how deep it drafts.
-    fn record(&mut self, width: Width, drafted: u64, accepted: u64, now: Timestamp) {
-        let depth = u64::from(self.depth.max(1));
-        let drafts = drafted.div_ceil(depth).clamp(1, 1000);
-        let share = |sum: u64| u32::try_from(sum / drafts).unwrap_or(u32::MAX);
+    /// Sums are learnt from as so many drafts of the mean length.
+    fn record(&mut self, width: Width, sums: &Drafts, now: Timestamp) {
+        let drafts = sums.drafts.clamp(1, MOST_DRAFTS);
+        let mean = |sum: u64| u32::try_from(sum / drafts).unwrap_or(u32::MAX);
+        let (drafted, accepted) = (mean(sums.drafted), mean(sums.accepted));
         for _ in 0..drafts {
-            self.acceptance
-                .record(width, share(drafted), share(accepted), now);
+            self.acceptance.record(width, drafted, accepted, now);
         }
     }
 
@@ -277,11 +275,6 @@ impl Controller {
             reason: self.reason(&class, &choice),
             rate: class.rate,
         };
-        if let Some(expected) = choice.expected
-            && expected.depth > 0
-        {
-            self.depth = expected.depth;
-        }
         self.classes.insert(name, class);
         changed
     }

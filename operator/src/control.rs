@@ -115,6 +115,7 @@ impl Control {
         for key in gone {
             self.fleets.remove(&key);
             self.context.forget(&key);
+            self.context.metrics.forget(&key.namespace, &key.name);
         }
     }
 

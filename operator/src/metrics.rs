@@ -4,16 +4,14 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use lynx_metrics::{Kind, Metric, operator};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
-
-/// Seconds; a reconcile is a handful of requests.
-const BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+use prometheus_client::registry::{self, Registry, Unit};
 
 /// Why a reconcile failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,8 +49,8 @@ impl Metrics {
     /// All at zero.
     pub fn new() -> Self {
         let mut metrics = Self {
-            registry: Registry::with_prefix("lynx_operator"),
-            duration: Histogram::new(BUCKETS),
+            registry: Registry::default(),
+            duration: Histogram::new(bounds(&operator::DURATION).iter().copied()),
             reconciles: Counter::default(),
             errors: Family::default(),
             applied: Family::default(),
@@ -66,43 +64,25 @@ impl Metrics {
     }
 
     fn register(&mut self) {
-        let registry = &mut self.registry;
-        registry.register(
-            "reconcile_duration_seconds",
-            "How long a look at a deployment takes",
-            self.duration.clone(),
-        );
-        registry.register(
-            "reconciles",
-            "Looks at a deployment",
-            self.reconciles.clone(),
-        );
-        registry.register(
-            "reconcile_errors",
-            "Looks that failed, by reason",
-            self.errors.clone(),
-        );
-        registry.register(
-            "objects_applied",
-            "Objects that were written, by kind",
-            self.applied.clone(),
-        );
-        registry.register(
-            "statuses_written",
-            "Statuses that were written",
-            self.statuses.clone(),
-        );
-        registry.register(
-            "leading",
-            "1 where this replica leads",
-            self.leading.clone(),
-        );
-        registry.register("agents", "Agents that have joined", self.agents.clone());
-        registry.register(
-            "anchor_bits",
-            "The anchor's mean width, by deployment",
-            self.anchor.clone(),
-        );
+        self.put(&operator::DURATION, self.duration.clone());
+        self.put(&operator::RECONCILES, self.reconciles.clone());
+        self.put(&operator::ERRORS, self.errors.clone());
+        self.put(&operator::APPLIED, self.applied.clone());
+        self.put(&operator::STATUSES, self.statuses.clone());
+        self.put(&operator::LEADING, self.leading.clone());
+        self.put(&operator::AGENTS, self.agents.clone());
+        self.put(&operator::ANCHOR_BITS, self.anchor.clone());
+    }
+
+    fn put(&mut self, metric: &Metric, figures: impl registry::Metric) {
+        let (name, help) = (metric.stem(), metric.help);
+        match metric.unit.suffix() {
+            Some(unit) => {
+                let unit = Unit::Other(unit.to_owned());
+                self.registry.register_with_unit(name, help, unit, figures);
+            }
+            None => self.registry.register(name, help, figures),
+        }
     }
 
     /// A reconcile is over; with the reason where it failed.
@@ -162,12 +142,29 @@ impl Metrics {
         self.anchor.get_or_create(&label).set(bits);
     }
 
+    /// There is no such deployment any more.
+    pub fn forget(&self, namespace: &str, deployment: &str) {
+        let label = Deployment {
+            namespace: namespace.into(),
+            deployment: deployment.into(),
+        };
+        self.anchor.remove(&label);
+    }
+
     /// All of it as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String can't fail.
         encode(&mut text, &self.registry).ok();
         text
+    }
+}
+
+/// A histogram's buckets.
+const fn bounds(metric: &Metric) -> &'static [f64] {
+    match metric.kind {
+        Kind::Histogram(bounds) => bounds,
+        Kind::Counter | Kind::Gauge | Kind::Info => &[],
     }
 }
 
@@ -187,22 +184,52 @@ impl fmt::Debug for Metrics {
 mod tests {
     use super::*;
 
+    /// The figure of this series.
+    fn figure(text: &str, series: &str) -> Option<f64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(series))?;
+        line.trim().parse().ok()
+    }
+
     #[test]
-    fn figures_are_told_with_their_labels() {
+    fn whatever_happens_moves_the_metric_that_is_documented_for_it() {
         let metrics = Metrics::new();
         metrics.reconciled(Duration::from_millis(20), Some("NameTaken"));
         metrics.applied("Service");
         metrics.status_written();
         metrics.present(true, 3);
+        metrics.anchor("team", "smol", 3.5);
         let text = metrics.text();
-        for line in [
-            "lynx_operator_reconcile_errors_total{reason=\"NameTaken\"} 1",
-            "lynx_operator_objects_applied_total{kind=\"Service\"} 1",
-            "lynx_operator_leading 1",
-            "lynx_operator_agents 3",
-        ] {
-            assert!(text.contains(line), "{text}");
+        let moved = [
+            (&operator::DURATION, "_count", 1.0),
+            (&operator::RECONCILES, "", 1.0),
+            (&operator::ERRORS, "{reason=\"NameTaken\"}", 1.0),
+            (&operator::APPLIED, "{kind=\"Service\"}", 1.0),
+            (&operator::STATUSES, "", 1.0),
+            (&operator::LEADING, "", 1.0),
+            (&operator::AGENTS, "", 3.0),
+            (
+                &operator::ANCHOR_BITS,
+                "{namespace=\"team\",deployment=\"smol\"}",
+                3.5,
+            ),
+        ];
+        for (metric, series, value) in moved {
+            let series = format!("{}{series}", metric.name);
+            assert_eq!(figure(&text, &series), Some(value), "{series}: {text}");
+        }
+        let documented = operator::GROUPS.iter().flat_map(|group| group.metrics);
+        for metric in documented {
+            let is_moved = moved.iter().any(|(moved, ..)| *moved == metric);
+            assert!(is_moved, "nothing moves {}", metric.name);
         }
         assert_eq!(metrics.writes(), 2);
+    }
+
+    #[test]
+    fn a_deployment_that_is_gone_has_no_figures() {
+        let metrics = Metrics::new();
+        metrics.anchor("team", "smol", 3.5);
+        metrics.forget("team", "smol");
+        assert!(!metrics.text().contains("smol"));
     }
 }

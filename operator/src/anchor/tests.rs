@@ -126,6 +126,7 @@ fn what_was_accepted_is_counted_and_learnt() {
     let mut controller = Controller::new(adaptive(), Limits::default());
     let mut window = Window::default();
     let drafts = Drafts {
+        drafts: 10,
         drafted: 320,
         accepted: 80,
     };

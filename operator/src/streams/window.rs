@@ -18,9 +18,11 @@ pub struct Window {
     anchor_times: Mean,
 }
 
-/// Tokens drafted, and those of them that were right.
+/// Drafts, their tokens, and those of them that were right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drafts {
+    /// How many drafts there were.
+    pub drafts: u64,
     /// All.
     pub drafted: u64,
     /// The right ones.
@@ -39,6 +41,7 @@ impl Window {
         if report.drafted_tokens > 0 {
             let drafts = self.drafts.entry(report.anchor_eighths).or_default();
             let accepted = report.accepted_tokens.min(report.drafted_tokens);
+            drafts.drafts = drafts.drafts.saturating_add(report.drafts);
             drafts.drafted = drafts.drafted.saturating_add(report.drafted_tokens);
             drafts.accepted = drafts.accepted.saturating_add(accepted);
         }

@@ -1,13 +1,30 @@
 //! What an agent counts, for its metrics and for what it reports to the operator.
+//!
+//! Atomics, and memory that is there from the start: whoever counts never waits and never allocates. What links count
+//! themselves is read from them ([`Links`]), when somebody asks.
 
+mod drafts;
+mod histogram;
+mod links;
+mod memory;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lynx_metrics::agent;
+
+pub use self::drafts::{Drafts, WidthDrafts};
+pub use self::histogram::{Histogram, Observed};
+pub use self::links::{Counted, LinkSums, Links};
+pub use self::memory::{Pool, Pools, Usage};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 /// Everything that is counted. Shared by those who count and those who read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     /// Transfers that were begun.
     pub transfers_begun: Counter,
@@ -37,18 +54,43 @@ pub struct Counters {
     pub requests_local: Counter,
     /// Decode: why KV did not come.
     pub kv_failures: KvFailures,
-    /// Decode: tokens that were drafted and compared with the full KV.
-    pub drafted_tokens: Counter,
-    /// Decode: drafted tokens that stood.
-    pub accepted_tokens: Counter,
+    /// Decode: what became of drafts, by the anchor's width.
+    pub drafts: Drafts,
+    /// Decode: how long drafts were when they were compared with the full KV, in tokens.
+    pub draft_tokens: Histogram,
+    /// Decode: passes that compared drafts with a finer KV.
+    pub redraft_passes: Counter,
+    /// Decode: passes that compared drafts with the full KV.
+    pub verify_passes: Counter,
     /// Decode: tokens that were told as verified.
     pub verified_tokens: Counter,
-    /// Decode: anchors that were merged.
-    pub anchors: Counter,
-    /// Decode: from the transfer's start until the anchor was merged, in nanoseconds.
-    pub time_to_anchor_ns: Counter,
-    /// Decode: from the transfer's start until all was merged, in nanoseconds, of complete transfers.
-    pub time_to_full_ns: Counter,
+    /// Decode: from the transfer's start until the anchor was merged.
+    pub time_to_anchor: Histogram,
+    /// Decode: from the transfer's start until all was merged, of complete transfers.
+    pub time_to_full: Histogram,
+    /// Decode: what clients wait for.
+    pub pace: Paces,
+    /// Links, and what they count themselves.
+    pub links: Arc<Links>,
+    /// Bounded pools of memory.
+    pub memory: Pools,
+}
+
+/// What clients wait for, as the decode role sees it: from a request's arrival.
+#[derive(Debug)]
+pub struct Paces {
+    /// Until the engine took it.
+    pub queue: Histogram,
+    /// Until the first token in whatever form, and the first verified one.
+    pub first_token: [Histogram; 2],
+    /// Until the second, likewise.
+    pub second_token: [Histogram; 2],
+    /// From one verified token to the next.
+    pub inter_token: Histogram,
+    /// Until the end, as the endpoint sees it.
+    pub duration: Histogram,
+    /// How requests ended, in the order of [`Outcome`](crate::metrics::Outcome).
+    pub outcomes: [Counter; 5],
 }
 
 /// Why KV did not come.
@@ -99,7 +141,65 @@ impl KvFailures {
     }
 }
 
+impl Default for Counters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Counters {
+    /// All at zero.
+    pub fn new() -> Self {
+        let counter = Counter::default;
+        Self {
+            transfers_begun: counter(),
+            transfers_complete: counter(),
+            transfers_failed: counter(),
+            transfers_cancelled: counter(),
+            transfer_kv_bytes: counter(),
+            anchor_bytes: counter(),
+            residual_bytes: counter(),
+            split_ns: counter(),
+            requests: counter(),
+            requests_finished: counter(),
+            requests_failed: counter(),
+            requests_aborted: counter(),
+            requests_local: counter(),
+            kv_failures: KvFailures::default(),
+            drafts: Drafts::default(),
+            draft_tokens: Histogram::of(&agent::DRAFT_TOKENS),
+            redraft_passes: counter(),
+            verify_passes: counter(),
+            verified_tokens: counter(),
+            time_to_anchor: Histogram::of(&agent::TIME_TO_ANCHOR),
+            time_to_full: Histogram::of(&agent::TIME_TO_FULL),
+            pace: Paces::new(),
+            links: Arc::default(),
+            memory: Pools::default(),
+        }
+    }
+}
+
+impl Paces {
+    fn new() -> Self {
+        let two = |metric| [(); 2].map(|()| Histogram::of(metric));
+        Self {
+            queue: Histogram::of(&agent::QUEUE_TIME),
+            first_token: two(&agent::FIRST_TOKEN),
+            second_token: two(&agent::SECOND_TOKEN),
+            inter_token: Histogram::of(&agent::INTER_TOKEN),
+            duration: Histogram::of(&agent::REQUEST_DURATION),
+            outcomes: Default::default(),
+        }
+    }
+}
+
 impl Counter {
+    /// Adds a time, in nanoseconds.
+    pub fn add_time(&self, time: Duration) {
+        self.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
     /// Adds `amount`.
     pub fn add(&self, amount: u64) {
         self.0.fetch_add(amount, Ordering::Relaxed);

@@ -18,6 +18,7 @@ mod commands;
 mod loading;
 mod merging;
 mod messages;
+mod pace;
 mod request;
 mod spans;
 mod status;
@@ -258,6 +259,7 @@ impl Decoder {
             clock,
             window: [window.clamp(ReceiverConfig::MIN_WINDOW, LARGEST_WINDOW); 2],
             budget,
+            counters: Arc::clone(&counters),
         };
         let merged = signals.clone();
         let news = signals.clone();

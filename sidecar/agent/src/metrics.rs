@@ -1,17 +1,17 @@
 //! What Prometheus is told.
 //!
-//! Requests are measured where they are served; everything else is read, when it is asked for, from what the agent counts
-//! and knows anyway. So there is one place where a thing is counted, and a figure here can't differ from the operator's.
+//! Everything is read, when it is asked for, from what the agent counts and knows anyway. So there is one place where a thing
+//! is counted, a figure here can't differ from the operator's, and nobody who counts waits for a scrape. The library writes
+//! the text; names, types and meanings are those of [`lynx_metrics`].
 
+mod out;
 mod scrape;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
@@ -38,6 +38,15 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Every way.
+    pub const ALL: [Self; 5] = [
+        Self::Stop,
+        Self::Length,
+        Self::Refused,
+        Self::Failed,
+        Self::Aborted,
+    ];
+
     const fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -64,61 +73,29 @@ pub struct Sources {
     pub drain: Drain,
 }
 
-type Labels = [(&'static str, &'static str); 1];
-
 /// Everything that is measured.
 pub struct Metrics {
     registry: Mutex<Registry>,
-    requests: Family<Labels, Counter>,
-    first_token: Histogram,
-    duration: Histogram,
+    counters: Arc<Counters>,
 }
 
 impl Metrics {
-    /// Nothing measured yet.
+    /// What these know.
     pub fn new(sources: Sources) -> Self {
-        let requests = Family::<Labels, Counter>::default();
-        // From a millisecond to half a minute: a token of a small model, and a long prompt on a narrow link.
-        let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 16));
-        let (first_token, duration) = (seconds(), seconds());
-        let mut registry = Registry::with_prefix("lynx");
-        if sources.role == Role::Decode {
-            registry.register(
-                "requests",
-                "Clients' requests that have ended, by how",
-                requests.clone(),
-            );
-            registry.register(
-                "time_to_first_token_seconds",
-                "From a request's arrival until its first verified token",
-                first_token.clone(),
-            );
-            registry.register(
-                "request_duration_seconds",
-                "From a request's arrival until its end, however it ended",
-                duration.clone(),
-            );
-        }
+        let counters = Arc::clone(&sources.counters);
+        let mut registry = Registry::default();
         registry.register_collector(Box::new(Scrape(sources)));
         Self {
             registry: Mutex::new(registry),
-            requests,
-            first_token,
-            duration,
+            counters,
         }
     }
 
-    /// A request has ended.
+    /// A client's request has ended.
     pub fn request(&self, outcome: Outcome, seconds: f64) {
-        self.requests
-            .get_or_create(&[("outcome", outcome.name())])
-            .inc();
-        self.duration.observe(seconds);
-    }
-
-    /// A request has got its first verified token.
-    pub fn first_token(&self, seconds: f64) {
-        self.first_token.observe(seconds);
+        self.counters.pace.outcomes[outcome as usize].add(1);
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        self.counters.pace.duration.observe_time(time);
     }
 
     /// All of it in the OpenMetrics text format.

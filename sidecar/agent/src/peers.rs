@@ -21,6 +21,7 @@ use lynx_units::{BitRate, Bytes, Epoch};
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 
+use crate::counters::{Counters, Pool};
 use crate::identity::Identity;
 
 /// What all links have in common.
@@ -32,6 +33,8 @@ pub struct LinkSettings {
     pub window: [Bytes; 2],
     /// The receive windows of all links together.
     pub budget: Bytes,
+    /// Where links are counted.
+    pub counters: Arc<Counters>,
 }
 
 /// Who is told of peers.
@@ -190,6 +193,7 @@ impl Peers {
                     window: self.settings.window,
                 },
                 book: Arc::clone(&self.book),
+                links: Arc::clone(&self.settings.counters.links),
                 news: self.news.clone(),
             };
             let task = tokio::spawn(meeting::keep_linked(invitation)).abort_handle();
@@ -316,6 +320,14 @@ impl Peers {
     pub fn best_rate(&self) -> BitRate {
         let rates = self.stats().map(|(_, stats)| stats.estimate.rate);
         rates.max().unwrap_or(BitRate::ZERO)
+    }
+
+    /// Counts what of the receive memory links have taken.
+    pub fn count_memory(&self) {
+        let budget = self.book.budget();
+        let taken = budget - self.book.left();
+        let pool = self.settings.counters.memory.of(Pool::Receive);
+        pool.set(taken.get(), budget.get());
     }
 
     /// All links, for people and for the operator.

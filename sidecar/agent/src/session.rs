@@ -60,6 +60,10 @@ pub struct Attachment {
     pub engine: Option<Arc<Attach>>,
     /// Why the last one that tried is not, where it does not fit, or broke the rules.
     pub error: Option<String>,
+    /// How many were taken so far.
+    pub taken: u64,
+    /// How many were refused so far.
+    pub refused: u64,
 }
 
 /// The listening socket.
@@ -300,9 +304,10 @@ impl Service {
     async fn serve(self, engine: Engine, stream: Streaming<FromEngine>, place: Place) {
         let name = engine.info().engine.clone();
         tracing::info!(engine = name, "an engine is attached");
-        self.state.send_replace(Attachment {
-            engine: Some(Arc::clone(engine.info())),
-            error: None,
+        self.state.send_modify(|state| {
+            state.engine = Some(Arc::clone(engine.info()));
+            state.error = None;
+            state.taken += 1;
         });
         let (inbox, messages) = attachment::inbox();
         let handed = Attached {
@@ -313,9 +318,9 @@ impl Service {
         drop(self.engines.send(handed).await);
         let why = attachment::listen(engine, stream, inbox).await;
         tracing::warn!(engine = name, why, "the engine is gone");
-        self.state.send_replace(Attachment {
-            engine: None,
-            error: Some(why),
+        self.state.send_modify(|state| {
+            state.engine = None;
+            state.error = Some(why);
         });
         drop(place);
     }
@@ -340,8 +345,10 @@ impl EngineApi for Service {
             Err(refusal) => {
                 let why = refusal.to_string();
                 tracing::warn!(why, "an engine was refused");
-                self.state
-                    .send_modify(|state| state.error = Some(why.clone()));
+                self.state.send_modify(|state| {
+                    state.error = Some(why.clone());
+                    state.refused += 1;
+                });
                 Err(Status::failed_precondition(why))
             }
         }

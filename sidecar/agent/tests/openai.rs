@@ -72,6 +72,7 @@ async fn serve(gone: UnboundedSender<()>) -> SocketAddr {
     let attachment = watch::Sender::new(Attachment {
         engine: Some(Arc::new(engine)),
         error: None,
+        ..Attachment::default()
     });
     let status = watch::Sender::new(Status {
         ready: true,

@@ -41,7 +41,7 @@ pub use bytes::Bytes as SharedBytes;
 pub use clock::Clock;
 pub use dialler::{DialError, Dialler};
 pub use handshake::{Connected, HandshakeError, LinkConfig};
-pub use link::LinkStats;
+pub use link::{LinkStats, Watched};
 pub use listener::{ListenError, Listener};
 pub use peer::PeerInfo;
 pub use receiving::{ReceiverEvent, ReceiverEvents, ReceiverHandle};

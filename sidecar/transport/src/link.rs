@@ -38,6 +38,17 @@ pub struct LinkStats<C> {
     pub protocol: C,
 }
 
+/// A link's figures, without a say in how long it lives: after its end, the last.
+#[derive(Clone, Debug)]
+pub struct Watched<C>(pub(crate) watch::Receiver<LinkStats<C>>);
+
+impl<C: Copy> Watched<C> {
+    /// The figures, some hundredths of a second old at most while the link is busy.
+    pub fn get(&self) -> LinkStats<C> {
+        *self.0.borrow()
+    }
+}
+
 /// One connection with what is half read and half written.
 #[derive(Debug)]
 pub(crate) struct Connection {

@@ -11,7 +11,7 @@ use lynx_protocol::{Code, Extent, LinkEstimate, Reason, Receiver, TransferPlan};
 use lynx_units::{Bytes, Epoch, Priority, SegmentIndex, Timestamp, TransferId, UnitIndex};
 use tokio::sync::{mpsc, watch};
 
-use crate::link::LinkStats;
+use crate::link::{LinkStats, Watched};
 use crate::segment::SegmentBytes;
 use crate::sending::LinkOver;
 use crate::side::{Outgoing, Side};
@@ -121,6 +121,11 @@ impl ReceiverHandle {
     /// The link's figures, some hundredths of a second old at most while it is busy.
     pub fn stats(&self) -> LinkStats<ReceiverStats> {
         *self.stats.borrow()
+    }
+
+    /// The same for whoever only looks: it does not keep the link up.
+    pub fn watch_stats(&self) -> Watched<ReceiverStats> {
+        Watched(self.stats.clone())
     }
 
     /// The life of the link that this commands.

@@ -10,7 +10,7 @@ use lynx_protocol::{Code, Extent, LinkEstimate, Reason, Sender, TransferPlan};
 use lynx_units::{Epoch, Priority, Timestamp, TransferId, UnitIndex};
 use tokio::sync::{mpsc, watch};
 
-use crate::link::LinkStats;
+use crate::link::{LinkStats, Watched};
 use crate::side::{Outgoing, Side};
 
 /// One segment of a published unit.
@@ -95,6 +95,11 @@ impl SenderHandle {
     /// The link's figures, some hundredths of a second old at most while it is busy.
     pub fn stats(&self) -> LinkStats<SenderStats> {
         *self.stats.borrow()
+    }
+
+    /// The same for whoever only looks: it does not keep the link up.
+    pub fn watch_stats(&self) -> Watched<SenderStats> {
+        Watched(self.stats.clone())
     }
 
     /// The life of the link that this commands.

@@ -10,6 +10,7 @@ use crate::counters::Counters;
 pub(super) struct Totals {
     anchor_bytes: u64,
     residual_bytes: u64,
+    drafts: u64,
     drafted: u64,
     accepted: u64,
     verified: u64,
@@ -25,13 +26,14 @@ impl Totals {
         Self {
             anchor_bytes: counters.anchor_bytes.get(),
             residual_bytes: counters.residual_bytes.get(),
-            drafted: counters.drafted_tokens.get(),
-            accepted: counters.accepted_tokens.get(),
+            drafts: counters.drafts.sum(|of| &of.drafts),
+            drafted: counters.drafts.sum(|of| &of.drafted),
+            accepted: counters.drafts.sum(|of| &of.accepted),
             verified: counters.verified_tokens.get(),
             transfers: counters.transfers_begun.get(),
             kv_bytes: counters.transfer_kv_bytes.get(),
-            anchors: counters.anchors.get(),
-            time_to_anchor_ns: counters.time_to_anchor_ns.get(),
+            anchors: counters.time_to_anchor.count(),
+            time_to_anchor_ns: counters.time_to_anchor.sum_nanos(),
         }
     }
 }
@@ -70,6 +72,7 @@ pub(super) fn report(sources: &Sources, before: &Totals, now: &Totals) -> Report
         ),
         attach_error: attach_error.cloned().unwrap_or_default(),
         anchor_eighths: status.anchor_eighths,
+        drafts: now.drafts - before.drafts,
     }
 }
 

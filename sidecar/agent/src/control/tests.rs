@@ -4,6 +4,7 @@ use lynx_proto::operator::v1::control_server::{Control, ControlServer};
 use lynx_proto::operator::v1::{
     Drain as DrainOrder, FromOperator, Peers as PeerList, Report, Role,
 };
+use lynx_units::Width;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
@@ -170,18 +171,20 @@ async fn what_the_operator_tells_is_there_for_those_who_watch() {
 async fn a_change_is_reported_at_once_and_counts_since_the_last_report() {
     let mut operator = Operator::start(any()).await;
     let agent = agent(operator.address);
-    agent.counters.drafted_tokens.add(100);
+    let four = Width::from_bits(4).unwrap();
+    agent.counters.drafts.verified(four, 100, 90);
     let mut stream = operator.streams.recv().await.unwrap();
     stream.hear().await;
     let first = stream.report().await;
     assert!(!first.ready && first.drafted_tokens == 0, "{first:?}");
-    agent.counters.drafted_tokens.add(5);
+    agent.counters.drafts.verified(four, 5, 4);
     agent.counters.transfers_begun.add(2);
     agent.counters.transfer_kv_bytes.add(300);
     let start = tokio::time::Instant::now();
     agent.status.send_modify(|status| status.ready = true);
     let second = stream.report().await;
-    assert!(second.ready && second.drafted_tokens == 5, "{second:?}");
+    let drafted = [second.drafts, second.drafted_tokens, second.accepted_tokens];
+    assert!(second.ready && drafted == [1, 5, 4], "{second:?}");
     assert_eq!(second.transfer_kv_bytes, 150);
     assert!(
         start.elapsed() < REPORT_INTERVAL,

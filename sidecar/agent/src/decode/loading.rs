@@ -44,6 +44,7 @@ impl Decoder {
         let number = expected.request;
         if let Some(request) = self.requests.get_mut(&number) {
             request.spans.taken();
+            request.pace.taken(&self.counters.pace);
         }
         let Some(chosen) = self.peers.choose() else {
             drop(expected);
@@ -208,9 +209,8 @@ impl Decoder {
         });
         let is_first = !std::mem::replace(&mut loading.is_anchored, true);
         if is_first {
-            let time = u64::try_from(loading.age(now).as_nanos()).unwrap_or(u64::MAX);
-            self.counters.anchors.add(1);
-            self.counters.time_to_anchor_ns.add(time);
+            let time = loading.age(now);
+            self.counters.time_to_anchor.observe_time(time);
             let rate = loading.rate(now).bits_per_second();
             request.spans.anchor_ready(depth_limit, rate);
         }
@@ -255,8 +255,7 @@ impl Decoder {
         request.spans.transfer_ended(bytes, failure);
         if end == End::Full {
             self.counters.transfers_complete.add(1);
-            let time = u64::try_from(loading.age(now).as_nanos()).unwrap_or(u64::MAX);
-            self.counters.time_to_full_ns.add(time);
+            self.counters.time_to_full.observe_time(loading.age(now));
             request.answer.happened(|answer| Event::FullReady {
                 t: answer.seconds(unix_ns()),
             });
@@ -264,6 +263,10 @@ impl Decoder {
             request.prefill_word = loading.ask.take();
         } else {
             self.transfers.remove(&loading.transfer);
+            if let Some(anchor) = request.anchor {
+                let tokens = request.answer.drafted();
+                self.counters.drafts.wasted(anchor.mean(), tokens);
+            }
         }
         let exact = loading.coding.is_exact();
         drop(loading);

@@ -114,15 +114,13 @@ impl Decoder {
             return;
         }
         request.spans.taken();
+        request.pace.progress(&progress, &self.counters.pace);
         request.spans.progress(&progress);
         for comparison in request.answer.progress(progress) {
             let anchor = request.anchor;
             let bits = anchor.map_or(0.0, |anchor| anchor.mean().bits());
             request.spans.compared(&comparison, bits);
-            if comparison.is_last {
-                self.counters.drafted_tokens.add(comparison.drafted.into());
-                self.counters.accepted_tokens.add(comparison.kept.into());
-            }
+            self.counters.compared(&comparison, anchor);
             if let Some(anchor) = anchor.filter(|_| comparison.is_of_anchor) {
                 let time = comparison.end_ns.saturating_sub(comparison.start_ns);
                 self.drafting.learn(

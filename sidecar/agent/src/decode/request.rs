@@ -9,6 +9,7 @@ use tokio::task::AbortHandle;
 
 use super::answer::Answer;
 use super::blocks::Blocks;
+use super::pace::Pace;
 use super::spans::Spans;
 use crate::coding::Coding;
 use crate::drafting::{Due, mean_width};
@@ -27,6 +28,7 @@ pub(super) struct Request {
     pub(super) wanted: Option<Box<Generate>>,
     pub(super) answer: Answer,
     pub(super) spans: Spans,
+    pub(super) pace: Pace,
     pub(super) kv: Kv,
     pub(super) anchor: Option<Anchor>,
     /// The transfer that was asked for.
@@ -126,6 +128,7 @@ impl Request {
             wanted,
             answer,
             spans,
+            pace: Pace::arrived(),
             kv: Kv::Settled,
             anchor: None,
             transfer: None,

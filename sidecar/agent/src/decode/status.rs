@@ -8,6 +8,7 @@ use crate::control::Status;
 impl Decoder {
     /// Tells the state, where it has changed.
     pub(super) fn tell_status(&self) {
+        self.peers.count_memory();
         let status = self.current_status();
         self.status.send_if_modified(|told| {
             let changed = *told != status;

@@ -106,7 +106,6 @@ impl Exchange {
     /// A verified token is on its way to the client.
     pub(super) fn token(&mut self) {
         if self.tokens == 0 {
-            self.metrics.first_token(self.seconds());
             self.span.event("first token", Vec::new());
         }
         self.tokens += 1;

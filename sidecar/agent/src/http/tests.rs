@@ -40,6 +40,7 @@ fn with(change: impl FnOnce(&mut Settings)) -> Server {
     let (attachment, attached) = watch::channel(Attachment {
         engine: Some(Arc::new(engine)),
         error: None,
+        ..Attachment::default()
     });
     let (status, watched) = watch::channel(Status {
         ready: true,

@@ -16,6 +16,7 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{Meeting, News, PeerId, Tell, What};
+use crate::counters::Links;
 use crate::identity::Identity;
 
 /// How long peer control may take to connect, and to answer a check.
@@ -38,6 +39,7 @@ pub(super) struct Invitation {
     pub(super) clock: Clock,
     pub(super) window: ReceiverConfig,
     pub(super) book: Arc<CreditBook>,
+    pub(super) links: Arc<Links>,
     pub(super) news: Tell,
 }
 
@@ -189,6 +191,7 @@ async fn resolve(control_host: &str, data: &str) -> Result<SocketAddr, MeetError
 /// Passes on what happens until the link is over; whether somebody still listens.
 async fn pass_on(invitation: &Invitation, meeting: Meeting, mut events: ReceiverEvents) -> bool {
     let (channel, epoch) = (meeting.channel.clone(), meeting.link.epoch());
+    let _counted = invitation.links.receiving(&meeting.link);
     let mut draining = meeting.draining;
     if !invitation.tell(What::Up(meeting)) {
         return false;

@@ -93,6 +93,7 @@ impl Node {
         let epoch = connected.epoch();
         tracing::info!(peer = name, address = %connected.address(), "a decode agent's link is up");
         let (handle, mut events) = connected.into_sender();
+        let counted = self.counters.links.sending(&handle);
         self.links.insert(name.clone(), handle);
         self.answer_early(&name);
         let signals = self.signals.clone();
@@ -100,6 +101,7 @@ impl Node {
             while let Some(event) = events.next().await {
                 drop(signals.send(Signal::Link(name.clone(), epoch, event)));
             }
+            drop(counted);
             drop(signals.send(Signal::LinkOver(name, epoch)));
         });
     }
@@ -320,8 +322,10 @@ impl Node {
 /// What is known of a link that is up.
 fn link_status(name: &str, link: &SenderHandle) -> Link {
     let estimate = link.stats().estimate;
+    // Links are known by the peer's name and its life; people know pods.
+    let pod = name.split_once(" (").map_or(name, |(pod, _)| pod);
     Link {
-        peer: name.to_owned(),
+        peer: pod.to_owned(),
         up: true,
         transport: "TCP".to_owned(),
         rate_bps: estimate.rate.bits_per_second(),

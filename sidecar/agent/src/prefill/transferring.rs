@@ -350,8 +350,7 @@ impl Node {
                 }
                 self.counters.anchor_bytes.add(anchor);
                 self.counters.residual_bytes.add(residual);
-                let took = u64::try_from(split.took.as_nanos());
-                self.counters.split_ns.add(took.unwrap_or(u64::MAX));
+                self.counters.split_ns.add_time(split.took);
                 self.tell_sent(request);
             }
             Err(error) => self.fail(request, Status::internal(error.to_string())),

@@ -71,6 +71,11 @@ impl Window {
         Bytes::new(self.announced)
     }
 
+    /// What the sender has been told last.
+    pub(crate) const fn announced(&self) -> Bytes {
+        Bytes::new(self.announced)
+    }
+
     fn target(&self, ahead: Bytes) -> u64 {
         let ahead = ahead.max(Self::MIN_AHEAD).get();
         let by_memory = self.released.saturating_add(self.size);

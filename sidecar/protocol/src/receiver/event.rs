@@ -120,6 +120,8 @@ pub struct ReceiverStats {
     pub stale_frames: u64,
     /// Frames about transfers that are over or were never offered, dropped.
     pub late_frames: u64,
+    /// Credit that the sender was told, by [`Priority::index`](lynx_units::Priority::index): it may have sent as many bytes.
+    pub granted: [Bytes; 2],
     /// How long residual credit was withheld for other links' anchors, in all.
     pub withheld: Duration,
     /// How often residual credit was granted although another link's anchor was arriving, because it had been withheld

@@ -55,6 +55,7 @@ impl Flow {
         ReceiverStats {
             received: self.received,
             chunks: self.chunks,
+            granted: self.windows.each_ref().map(Window::announced),
             withheld: self.withhold.total(),
             starved: self.withhold.starved(),
             ..ReceiverStats::default()

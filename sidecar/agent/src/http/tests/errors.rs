@@ -181,6 +181,7 @@ async fn without_an_engine_or_on_the_way_out_there_is_no_answer() {
     server.attachment.send_replace(Attachment {
         engine: None,
         error: Some("it has 12 layers".to_owned()),
+        ..Attachment::default()
     });
     let (status, error) = server.refused(CHAT, &hello().to_string()).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
