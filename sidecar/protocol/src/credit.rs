@@ -33,6 +33,8 @@ pub struct CreditBook {
     taken: AtomicU64,
     /// By seat: until when its link counts as receiving an anchor, in nanoseconds of the clock; [`FREE`] where nobody sits.
     active_until: Vec<AtomicU64>,
+    /// By seat: the same of residuals; zero where nobody sits.
+    bulk_until: Vec<AtomicU64>,
 }
 
 /// The book has no room for another link.
@@ -57,7 +59,7 @@ pub enum BookFull {
 
 impl CreditBook {
     /// How long after the last byte of an anchor a link no longer counts as one that is receiving it: prefill is computing,
-    /// and the wire is better used than kept free.
+    /// and the wire is better used than kept free. The same of residuals.
     pub const QUIET: Duration = Duration::from_millis(50);
 
     /// A book with this budget.
@@ -66,6 +68,7 @@ impl CreditBook {
             budget,
             taken: AtomicU64::new(0),
             active_until: (0..MAX_LINKS).map(|_| AtomicU64::new(FREE)).collect(),
+            bulk_until: (0..MAX_LINKS).map(|_| AtomicU64::new(0)).collect(),
         })
     }
 
@@ -158,6 +161,22 @@ impl Seat {
         self.book.active_until[self.number].store(0, Ordering::Relaxed);
     }
 
+    /// A residual is arriving on this link at `now`.
+    pub(crate) fn bulk_arrives(&self, now: Timestamp) {
+        let until = nanos(now + CreditBook::QUIET);
+        self.book.bulk_until[self.number].store(until, Ordering::Relaxed);
+    }
+
+    /// How many links are receiving residuals at `now`, this one among them in any case.
+    pub(crate) fn sharing(&self, now: Timestamp) -> u64 {
+        let now = nanos(now);
+        let others = self.book.bulk_until.iter().enumerate();
+        let others = others
+            .filter(|(seat, until)| *seat != self.number && until.load(Ordering::Relaxed) > now);
+        // At most MAX_LINKS.
+        1 + u64::try_from(others.count()).unwrap_or(0)
+    }
+
     /// Whether another link is receiving an anchor.
     pub(crate) fn others_active(&self, now: Timestamp) -> bool {
         self.book.active_except(Some(self.number), now)
@@ -166,6 +185,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        self.book.bulk_until[self.number].store(0, Ordering::Relaxed);
         self.book.active_until[self.number].store(FREE, Ordering::Relaxed);
         self.book.give_back(self.bytes);
     }

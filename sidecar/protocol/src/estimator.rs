@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use lynx_units::{BitRate, Bytes, Timestamp};
 
-use crate::limits::{CHUNK_TIME, MAX_CHUNK, MIN_CHUNK};
+use crate::limits::{CHUNK_TIME, MAX_CHUNK, MIN_CHUNK, SLACK_TIME};
 use window::Best;
 
 /// Rate and round trip of a link, as far as they are known.
@@ -38,10 +38,10 @@ impl LinkEstimate {
     }
 
     /// What the end points need on top of the bandwidth-delay product, because a chunk is acknowledged whole and threads
-    /// are woken late: two chunks, or [`CHUNK_TIME`] of a link so fast that its chunks are short.
+    /// are woken late: [`SLACK_TIME`], or two chunks of a link so slow that its chunks take longer.
     fn slack(&self) -> Bytes {
         let two_chunks = Bytes::new(2 * u64::from(self.chunk()));
-        two_chunks.max(self.rate.bytes_in(CHUNK_TIME))
+        two_chunks.max(self.rate.bytes_in(SLACK_TIME))
     }
 }
 

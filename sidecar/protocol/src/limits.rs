@@ -10,7 +10,10 @@ pub const MIN_CHUNK: u32 = 16 * 1024;
 /// Largest chunk, in bytes. Above it, a chunk no longer costs measurably less per byte.
 pub const MAX_CHUNK: u32 = 256 * 1024;
 /// How much of the link's time a chunk may take: what an anchor waits at most behind a residual that is being written.
-pub const CHUNK_TIME: Duration = Duration::from_millis(2);
+pub const CHUNK_TIME: Duration = Duration::from_millis(1);
+/// How much of the link's time may be in flight on top of the bandwidth-delay product: as long as an end point may be late without
+/// the wire running empty, and what an anchor waits at most behind residuals in flight.
+pub const SLACK_TIME: Duration = Duration::from_millis(4);
 
 /// Longest segment, in bytes.
 pub const MAX_SEGMENT: u32 = 256 * 1024 * 1024;

@@ -55,12 +55,13 @@ fn held_bytes_never_exceed_the_window_and_only_a_cheat_is_refused() {
 #[test]
 fn a_sender_that_cuts_by_the_rules_is_never_stuck() {
     bolero::check!()
-        .with_type::<(u32, Vec<(u32, u32)>)>()
-        .for_each(|(ahead, segments)| {
-            let ahead = Bytes::new(u64::from(*ahead % (1 << 21)));
+        .with_type::<Vec<(u32, u32, u32)>>()
+        .for_each(|segments| {
             let mut window = Window::new(Bytes::from_mib(1));
             let (mut limit, mut sent) = (0, 0);
-            for &(len, chunk) in segments {
+            // How far it may run ahead changes as other links come and go.
+            for &(len, chunk, ahead) in segments {
+                let ahead = Bytes::new(u64::from(ahead % (1 << 21)));
                 let len = u64::from(len % (1 << 20));
                 let chunk = u64::from(MIN_CHUNK + chunk % (1 << 18));
                 let mut rest = len;
@@ -128,6 +129,27 @@ fn a_link_sees_the_anchors_of_others_until_they_are_quiet() {
     mine.anchor_arrives(at(70));
     drop(mine);
     assert!(!other.others_active(at(71)));
+}
+
+#[test]
+fn a_link_knows_how_many_receive_residuals_beside_it_until_they_are_quiet() {
+    let book = CreditBook::new(Bytes::from_mib(10));
+    let seat = || Seat::take(&book, Bytes::ZERO).unwrap();
+    let (mine, other, third) = (seat(), seat(), seat());
+    assert_eq!(mine.sharing(at(0)), 1, "itself, also where nothing comes");
+    mine.bulk_arrives(at(0));
+    other.bulk_arrives(at(10));
+    assert_eq!(
+        [&mine, &other, &third].map(|seat| seat.sharing(at(20))),
+        [2, 2, 3]
+    );
+    assert_eq!(
+        third.sharing(at(55)),
+        2,
+        "the first has been quiet for 50 ms"
+    );
+    drop(other);
+    assert_eq!(third.sharing(at(55)), 1);
 }
 
 #[test]

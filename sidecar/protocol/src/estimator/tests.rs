@@ -18,7 +18,7 @@ fn a_steady_flow_gives_its_rate() {
         estimator.on_delivery(delivered(ms), Duration::from_millis(ms), at(ms));
     }
     assert_eq!(estimator.estimate().rate, RATE);
-    assert_eq!(estimator.estimate().chunk(), 200_000);
+    assert_eq!(estimator.estimate().chunk(), 100_000);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn the_window_shrinks_to_little_more_than_the_wire_holds() {
     }
     let product = estimator.estimate().bandwidth_delay();
     assert_eq!(product, Bytes::new(400_000));
-    // Two chunks of 2 ms on top of twice the product while searching, and of 5/4 of it afterwards.
+    // 4 ms on top of twice the product while searching, and of 5/4 of it afterwards.
     assert_eq!(estimator.bulk_window(), Bytes::new(1_200_000));
     for ms in 20..80 {
         estimator.on_delivery(delivered(ms), Duration::from_millis(ms), at(ms));
@@ -156,7 +156,7 @@ fn the_window_shrinks_to_little_more_than_the_wire_holds() {
 }
 
 #[test]
-fn a_chunk_is_two_milliseconds_within_its_limits() {
+fn a_chunk_is_a_millisecond_within_its_limits() {
     let chunk = |megabits| {
         LinkEstimate {
             rate: BitRate::from_megabits_per_second(megabits),
@@ -166,7 +166,8 @@ fn a_chunk_is_two_milliseconds_within_its_limits() {
     };
     assert_eq!(chunk(0), MIN_CHUNK);
     assert_eq!(chunk(10), MIN_CHUNK);
-    assert_eq!(chunk(100), 25_000);
-    assert_eq!(chunk(1_000), 250_000);
+    assert_eq!(chunk(100), MIN_CHUNK);
+    assert_eq!(chunk(200), 25_000);
+    assert_eq!(chunk(1_000), 125_000);
     assert_eq!(chunk(100_000), MAX_CHUNK);
 }

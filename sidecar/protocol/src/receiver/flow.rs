@@ -19,6 +19,8 @@ pub(super) struct Flow {
     seat: Seat,
     windows: [Window; 2],
     withhold: Withhold,
+    /// How far residuals may run ahead, as [`raise`](Self::raise) saw it last.
+    ahead: Bytes,
     estimator: LinkEstimator,
     last_chunk: Timestamp,
     ack_due: bool,
@@ -37,6 +39,7 @@ impl Flow {
             windows: config.window.map(Window::new),
             withhold: Withhold::default(),
             estimator: LinkEstimator::new(),
+            ahead: Bytes::ZERO,
             last_chunk: now,
             ack_due: false,
             received: [Bytes::ZERO; 2],
@@ -79,6 +82,9 @@ impl Flow {
         if header.after_pause {
             self.estimator.on_idle(before);
         }
+        if on == Priority::Residual {
+            self.seat.bulk_arrives(now);
+        }
         self.last_chunk = now;
         self.ack_due = true;
         self.received[on.index()] += bytes;
@@ -94,7 +100,8 @@ impl Flow {
 
     /// Grants what may be granted.
     pub(super) fn raise(&mut self, now: Timestamp) {
-        let ahead = self.residual_ahead();
+        self.ahead = self.residual_ahead(now);
+        let ahead = self.ahead;
         let [anchor, residual] = &mut self.windows;
         anchor.raise(UNBOUNDED);
         if !residual.can_raise(ahead) {
@@ -111,7 +118,7 @@ impl Flow {
 
     /// Credit or an acknowledgement, where one is due.
     pub(super) fn feedback(&mut self) -> Option<Frame<'static>> {
-        let ahead = [UNBOUNDED, self.residual_ahead()];
+        let ahead = [UNBOUNDED, self.ahead];
         let mut windows = self.windows.iter().zip(ahead);
         if windows.any(|(window, ahead)| window.is_due(ahead)) {
             let [anchor, residual] = &mut self.windows;
@@ -137,9 +144,10 @@ impl Flow {
     }
 
     /// How far residuals may run ahead of what has come: what keeps the wire full, so that what a sender still may send
-    /// when another link's anchor comes is short too.
-    fn residual_ahead(&self) -> Bytes {
+    /// when another link's anchor comes is short too. Links that receive residuals at the same time share it: each has seen
+    /// the wire at its best, and all their windows together would be a queue that every anchor waits in.
+    fn residual_ahead(&self, now: Timestamp) -> Bytes {
         let window = self.estimator.bulk_window();
-        window + window
+        Bytes::new((window + window).get() / self.seat.sharing(now))
     }
 }
