@@ -9,7 +9,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, SanType,
 };
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, UnixTime};
 
 use crate::{CA_FILE, CERTIFICATE_FILE, Credentials, Files, KEY_FILE};
 
@@ -95,6 +95,16 @@ impl Authority {
         Ok(Self { issuer })
     }
 
+    /// This authority's own certificate.
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        self.issuer.der().clone()
+    }
+
+    /// The same in PEM.
+    pub fn certificate_pem(&self) -> String {
+        self.issuer.pem()
+    }
+
     /// Issues a certificate, and gives it with its key and this authority's own certificate.
     ///
     /// # Errors
@@ -138,9 +148,30 @@ impl Authority {
     /// # Errors
     /// They can't be made.
     pub fn credentials(&self, name: &str) -> Result<Credentials, IssueError> {
+        self.credentials_of(&Request::new(name), UnixTime::now())
+    }
+
+    /// The same of any certificate that is good at `now`.
+    ///
+    /// # Errors
+    /// They can't be made, or aren't good then.
+    pub fn credentials_of(
+        &self,
+        request: &Request,
+        now: UnixTime,
+    ) -> Result<Credentials, IssueError> {
         let directory = tempfile::tempdir()?;
-        write(directory.path(), &self.issue(&Request::new(name))?)?;
-        Ok(Credentials::open(directory.path(), None, UnixTime::now())?)
+        write(directory.path(), &self.issue(request)?)?;
+        Ok(Credentials::open(directory.path(), None, now)?)
+    }
+}
+
+impl Files {
+    /// The same with one more authority whose peers are trusted.
+    #[must_use]
+    pub fn with_authority(mut self, pem: &str) -> Self {
+        self.ca.extend_from_slice(pem.as_bytes());
+        self
     }
 }
 

@@ -13,7 +13,7 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "authority")]
+#[cfg(any(test, feature = "authority"))]
 pub mod authority;
 mod credentials;
 mod explain;

@@ -78,6 +78,8 @@ pub struct Session {
     gathered: Vec<u8>,
     /// Whether the peer writes no more.
     ended: bool,
+    /// Why it is over. The library isn't asked again then: it would judge, and report, the same bytes once more.
+    failed: Option<Error>,
 }
 
 impl Session {
@@ -110,6 +112,7 @@ impl Session {
             outgoing: Buffer::default(),
             gathered: Vec::with_capacity(RECORD),
             ended: false,
+            failed: None,
         }
     }
 
@@ -242,8 +245,12 @@ impl Session {
     }
 
     fn step(&mut self, wish: &Wish<'_>, placing: &mut Placing<'_, '_>) -> Result<Step, Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         let step = self.step_once(wish, placing);
-        if step.is_err() {
+        if let Err(error) = &step {
+            self.failed = Some(error.clone());
             // The alert that tells the peer why.
             drop(self.step_once(&Wish::Nothing, placing));
         }

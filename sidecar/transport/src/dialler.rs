@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 
 use crate::backoff::Backoff;
 use crate::handshake::{Connected, HandshakeError, LinkConfig, PATIENCE, hear, say};
-use crate::{PeerInfo, socket};
+use crate::stream::Stream;
+use crate::{PeerInfo, Ticket, secure, socket};
 
 /// Dials one peer, again and again, each time in a new epoch.
 #[derive(Debug)]
@@ -32,6 +33,14 @@ pub enum DialError {
     )]
     Unreachable {
         /// Where it should be.
+        address: SocketAddr,
+        /// What happened.
+        source: HandshakeError,
+    },
+    /// It is there, and the two don't trust each other, or only one of them speaks TLS.
+    #[error("no secure link with the peer at {address}: {source}")]
+    Insecure {
+        /// Where it is.
         address: SocketAddr,
         /// What happened.
         source: HandshakeError,
@@ -85,11 +94,16 @@ impl Dialler {
     /// The peer can't be reached within some seconds, or the two sides don't fit.
     pub async fn try_connect(&mut self) -> Result<Connected, DialError> {
         self.epoch = Epoch(self.epoch.0.saturating_add(1));
-        let info = self.config.info.encode();
+        let failed = |source| self.failed(source);
+        let ticket = Ticket::draw().map_err(|error| failed(error.into()))?;
+        let info = self.config.info.encode(Some(&ticket));
         let ((anchor, peer), (residual, _)) = tokio::try_join!(
             self.open(Priority::Anchor, &info),
             self.open(Priority::Residual, &info),
         )?;
+        if anchor.identity() != residual.identity() {
+            return Err(failed(HandshakeError::Mixed));
+        }
         if let Some(difference) = self.config.info.difference(&peer) {
             let address = self.address;
             return Err(DialError::Incompatible {
@@ -101,6 +115,7 @@ impl Dialler {
             streams: [anchor, residual],
             epoch: self.epoch,
             info: peer,
+            ticket,
             address: self.address,
             clock: self.config.clock,
         })
@@ -128,31 +143,43 @@ impl Dialler {
     }
 
     /// Opens one connection and says Hello on it.
-    async fn open(
-        &self,
-        priority: Priority,
-        info: &[u8],
-    ) -> Result<(TcpStream, PeerInfo), DialError> {
+    async fn open(&self, priority: Priority, info: &[u8]) -> Result<(Stream, PeerInfo), DialError> {
         let address = self.address;
-        let unreachable = |source| DialError::Unreachable { address, source };
-        let mut stream = self.reach(priority).await.map_err(unreachable)?;
+        let failed = |source| self.failed(source);
+        let mut stream = self.reach(priority).await.map_err(failed)?;
         let hello = handshake::hello(self.epoch, priority, self.link, info);
-        say(&mut stream, &hello).await.map_err(unreachable)?;
+        let said = say(&mut stream, &hello).await;
         let mut buffer = Vec::new();
-        let answer = hear(&mut stream, &mut buffer).await.map_err(unreachable)?;
+        // Also where it could not be said: a peer that refuses says why before it hangs up.
+        let answer = match hear(&mut stream, &mut buffer).await {
+            Ok(answer) => said.map(|()| answer).map_err(failed)?,
+            Err(error) => return Err(failed(error)),
+        };
         match answer.frame {
-            Frame::HelloAck(peer) => Ok((stream, PeerInfo::decode(&peer))),
+            Frame::HelloAck(peer) => Ok((stream, PeerInfo::decode(&peer).0)),
             Frame::Refuse(reason) => Err(DialError::Refused { address, reason }),
-            _ => Err(unreachable(HandshakeError::Unexpected)),
+            _ => Err(failed(HandshakeError::Unexpected)),
         }
     }
 
-    async fn reach(&self, priority: Priority) -> Result<TcpStream, HandshakeError> {
+    fn failed(&self, source: HandshakeError) -> DialError {
+        let address = self.address;
+        if source.is_hopeless() {
+            DialError::Insecure { address, source }
+        } else {
+            DialError::Unreachable { address, source }
+        }
+    }
+
+    async fn reach(&self, priority: Priority) -> Result<Stream, HandshakeError> {
         let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(self.address))
             .await
             .map_err(|_| HandshakeError::Silent)??;
         socket::configure(&stream, priority)?;
-        Ok(stream)
+        match &self.config.credentials {
+            None => Ok(Stream::Plain(stream)),
+            Some(credentials) => secure::dialled(stream, credentials).await,
+        }
     }
 }
 

@@ -10,15 +10,15 @@ use lynx_protocol::limits::{MAX_PEER_INFO, SILENCE_LIMIT};
 use lynx_protocol::receiver::ReceiverConfig;
 use lynx_protocol::wire::{Decoded, EncodeError, HEADER_LEN, Packet, WireError, decode};
 use lynx_protocol::{CreditBook, Receiver, Sender};
+use lynx_tls::{Credentials, PeerIdentity, SessionError};
 use lynx_units::{Epoch, Priority};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
 use crate::link::{Connection, Link, LinkStats};
 use crate::receiving::{ReceiverEvents, ReceiverHandle, Receiving};
 use crate::sending::{SenderEvents, SenderHandle, Sending};
-use crate::{Clock, PeerInfo};
+use crate::stream::Stream;
+use crate::{Clock, PeerInfo, Ticket};
 
 /// How long each step of a handshake may take.
 pub(crate) const PATIENCE: Duration = SILENCE_LIMIT;
@@ -28,6 +28,7 @@ pub(crate) const PATIENCE: Duration = SILENCE_LIMIT;
 pub struct LinkConfig {
     pub(crate) clock: Clock,
     pub(crate) info: PeerInfo,
+    pub(crate) credentials: Option<Credentials>,
 }
 
 impl LinkConfig {
@@ -37,9 +38,22 @@ impl LinkConfig {
     /// # Errors
     /// The information is longer than a Hello may carry.
     pub fn new(clock: Clock, info: PeerInfo) -> Result<Self, EncodeError> {
-        match info.encode().len() {
-            0..=MAX_PEER_INFO => Ok(Self { clock, info }),
+        match info.encode(None).len() + Ticket::ENCODED {
+            0..=MAX_PEER_INFO => Ok(Self {
+                clock,
+                info,
+                credentials: None,
+            }),
             length => Err(EncodeError::PeerInfo(length)),
+        }
+    }
+
+    /// The same with TLS on every connection, and only with peers that these credentials trust.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Option<Credentials>) -> Self {
+        Self {
+            credentials,
+            ..self
         }
     }
 }
@@ -49,9 +63,10 @@ impl LinkConfig {
 #[derive(Debug)]
 pub struct Connected {
     /// By [`Priority::index`].
-    pub(crate) streams: [TcpStream; 2],
+    pub(crate) streams: [Stream; 2],
     pub(crate) epoch: Epoch,
     pub(crate) info: PeerInfo,
+    pub(crate) ticket: Ticket,
     pub(crate) address: SocketAddr,
     pub(crate) clock: Clock,
 }
@@ -60,6 +75,17 @@ impl Connected {
     /// Who the peer says it is.
     pub fn peer(&self) -> &PeerInfo {
         &self.info
+    }
+
+    /// What only the two sides of this link know: whoever names it over peer control is the side that dialled.
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// Who the peer's certificate says that it is, the same on both connections; nobody without TLS.
+    pub fn identity(&self) -> Option<&PeerIdentity> {
+        let [anchor, _] = &self.streams;
+        anchor.identity()
     }
 
     /// Where the peer's anchor connection comes from or goes to.
@@ -141,7 +167,21 @@ impl Connected {
 pub enum HandshakeError {
     /// The connection failed.
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+    /// The two sides don't trust each other.
+    #[error("{0}")]
+    Tls(#[from] SessionError),
+    /// The peer speaks in clear, and this side doesn't.
+    #[error("the peer speaks without TLS: set the same tls.mode on both sides")]
+    InClear,
+    /// The peer speaks TLS, and this side doesn't.
+    #[error("the peer speaks TLS, and this side doesn't: set the same tls.mode on both sides")]
+    Encrypted,
+    /// The two connections of one link are not of one peer.
+    #[error(
+        "the two connections are with different peers: something between the two mixes them up"
+    )]
+    Mixed,
     /// What came is no frame.
     #[error("{0}")]
     Wire(#[from] WireError),
@@ -153,8 +193,25 @@ pub enum HandshakeError {
     Unexpected,
 }
 
+impl HandshakeError {
+    /// Whether somebody has to change something before it can succeed.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        matches!(self, Self::Tls(_) | Self::InClear | Self::Encrypted)
+    }
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> Self {
+        // An alert may come as late as with the first read.
+        match error.downcast() {
+            Ok(tls) => Self::Tls(tls),
+            Err(error) => Self::Io(error),
+        }
+    }
+}
+
 /// Writes one packet.
-pub(crate) async fn say(stream: &mut TcpStream, packet: &Packet<'_>) -> Result<(), HandshakeError> {
+pub(crate) async fn say(stream: &mut Stream, packet: &Packet<'_>) -> Result<(), HandshakeError> {
     let mut bytes = Vec::new();
     packet.encode(&mut bytes).map_err(io::Error::other)?;
     patiently(stream.write_all(&bytes)).await
@@ -162,7 +219,7 @@ pub(crate) async fn say(stream: &mut TcpStream, packet: &Packet<'_>) -> Result<(
 
 /// Reads one packet into `buffer`, and not a byte more.
 pub(crate) async fn hear<'a>(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     buffer: &'a mut Vec<u8>,
 ) -> Result<Packet<'a>, HandshakeError> {
     buffer.clear();
@@ -184,9 +241,9 @@ pub(crate) async fn hear<'a>(
     }
 }
 
-async fn patiently<T>(step: impl Future<Output = io::Result<T>>) -> Result<(), HandshakeError> {
+async fn patiently(step: impl Future<Output = io::Result<()>>) -> Result<(), HandshakeError> {
     match tokio::time::timeout(PATIENCE, step).await {
-        Ok(done) => Ok(done.map(|_| ())?),
+        Ok(done) => Ok(done?),
         Err(_) => Err(HandshakeError::Silent),
     }
 }

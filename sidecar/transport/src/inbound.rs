@@ -30,7 +30,7 @@ pub(crate) enum ReadError {
 ///
 /// One call to [`read`](Self::read) is one system call: it fills what is missing of the payload and, behind it, the next
 /// frame's start. No more than the longest prefix that can't contain payload is read ahead ([`CHUNK_FRAME_LEN`] bytes, or
-/// exactly the frame at hand where that is longer), so payload is never copied.
+/// exactly the frame at hand where that is longer), so payload is never copied here.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     on: Priority,
@@ -66,7 +66,7 @@ impl Inbound {
         }
     }
 
-    /// Bytes read so far, headers included.
+    /// Bytes read so far, headers included, and without what encryption adds.
     pub(crate) fn received(&self) -> Bytes {
         self.received
     }
@@ -75,7 +75,7 @@ impl Inbound {
     /// empty.
     pub(crate) fn read(
         &mut self,
-        wire: &impl Wire,
+        wire: &mut impl Wire,
         side: &mut impl Side,
         clock: Clock,
     ) -> Result<bool, ReadError> {
@@ -95,7 +95,7 @@ impl Inbound {
         Ok(true)
     }
 
-    fn read_once(&mut self, wire: &impl Wire, side: &mut impl Side) -> io::Result<usize> {
+    fn read_once(&mut self, wire: &mut impl Wire, side: &mut impl Side) -> io::Result<usize> {
         let (filled, wanted) = (self.filled, self.wanted);
         let ahead = self.staging.get_mut(filled..wanted).unwrap_or_default();
         let ahead = IoSliceMut::new(ahead);

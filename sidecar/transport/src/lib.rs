@@ -17,6 +17,9 @@
 //! lives for one epoch: when it is over, the application dials (or accepts) the next one and retries there, so nothing
 //! of an old life can reach a new one.
 //!
+//! With credentials both connections are TLS 1.3, each side with a certificate; without, they are in clear. One that
+//! speaks the other way is told so.
+//!
 //! [`emulate`] has narrow links for demonstrations and tests.
 
 mod backoff;
@@ -30,10 +33,13 @@ mod listener;
 mod outbound;
 mod peer;
 mod receiving;
+mod secure;
 mod segment;
 mod sending;
 mod side;
 mod socket;
+mod stream;
+mod ticket;
 mod wire;
 
 /// Shared memory of a payload: made from a `Vec<u8>`, or with `from_owner` from any memory that has an owner.
@@ -47,3 +53,4 @@ pub use peer::PeerInfo;
 pub use receiving::{ReceiverEvent, ReceiverEvents, ReceiverHandle};
 pub use segment::SegmentBytes;
 pub use sending::{LinkOver, SegmentPayload, SenderEvents, SenderHandle};
+pub use ticket::Ticket;

@@ -11,8 +11,11 @@ use lynx_units::{Epoch, Priority, Timestamp};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use lynx_tls::Credentials;
+
 use crate::handshake::{Connected, HandshakeError, LinkConfig, PATIENCE, hear, say};
-use crate::{PeerInfo, socket};
+use crate::stream::Stream;
+use crate::{PeerInfo, Ticket, secure, socket};
 
 /// Most connections that may be between their accept and their link. More are closed at once.
 const MAX_UNPAIRED: usize = 256;
@@ -61,12 +64,13 @@ pub enum ListenError {
 /// A connection whose Hello has been heard.
 #[derive(Debug)]
 struct Half {
-    stream: TcpStream,
+    stream: Stream,
     address: SocketAddr,
     priority: Priority,
     link: u64,
     epoch: Epoch,
     info: PeerInfo,
+    ticket: Ticket,
     version: u16,
     since: Timestamp,
 }
@@ -138,13 +142,15 @@ impl Listener {
         let now = self.config.clock.now();
         self.waiting.retain(|_, half| now - half.since < PATIENCE);
         if self.greeting.len() + self.waiting.len() < MAX_UNPAIRED {
-            self.greeting.spawn(introduction(stream, address, now));
+            let credentials = self.config.credentials.clone();
+            self.greeting
+                .spawn(introduction(stream, address, now, credentials));
         }
     }
 
     /// Takes or refuses a connection that has introduced itself.
     fn answer(&mut self, half: Half) {
-        let info = self.config.info.encode();
+        let info = self.config.info.encode(None);
         match self.check(&half) {
             Ok(()) => {
                 self.remember(half.link, half.epoch);
@@ -177,7 +183,7 @@ impl Listener {
     /// Joins a connection to its sibling; keeps it where that isn't here yet.
     fn pair(&mut self, half: Half) -> Option<Connected> {
         let other = match self.waiting.remove(&half.link) {
-            Some(other) if other.epoch == half.epoch && other.priority != half.priority => other,
+            Some(other) if other.epoch == half.epoch && other.is_sibling(&half) => other,
             // Alone, or what waited is of an epoch that is over; the newer one waits on.
             Some(other) if other.epoch > half.epoch => {
                 self.waiting.insert(other.link, other);
@@ -196,6 +202,7 @@ impl Listener {
             streams: [anchor.stream, residual.stream],
             epoch: anchor.epoch,
             info: anchor.info,
+            ticket: anchor.ticket,
             address: anchor.address,
             clock: self.config.clock,
         })
@@ -203,35 +210,52 @@ impl Listener {
 }
 
 impl Half {
+    /// Whether the two are one link: of one peer that knows one ticket.
+    fn is_sibling(&self, other: &Self) -> bool {
+        self.priority != other.priority
+            && self.ticket == other.ticket
+            && self.stream.identity() == other.stream.identity()
+    }
+
     /// The Hello as it was said, for the protocol to check.
     fn hello(&self) -> Hello<'static> {
         Hello {
             version: self.version,
             priority: self.priority,
             link: self.link,
-            info: self.info.encode().into(),
+            info: self.info.encode(None).into(),
         }
     }
 }
 
-/// Hears a connection's Hello.
+/// Hears a connection's Hello, by TLS where there are credentials.
 async fn introduction(
-    mut stream: TcpStream,
+    stream: TcpStream,
     address: SocketAddr,
     since: Timestamp,
+    credentials: Option<Credentials>,
 ) -> Result<Greeted, HandshakeError> {
+    let mut stream = secure::accepted(stream, credentials.as_ref()).await?;
     let mut buffer = Vec::new();
     let packet = hear(&mut stream, &mut buffer).await?;
     let Frame::Hello(hello) = packet.frame else {
         return Err(HandshakeError::Unexpected);
     };
-    socket::configure(&stream, hello.priority)?;
+    if credentials.is_some() && stream.identity().is_none() {
+        let why = "this side takes only encrypted links: set tls.mode to All on both sides";
+        let refusal = handshake::refuse(packet.epoch, Reason::new(Code::Rejected, why));
+        say(&mut stream, &refusal).await?;
+        return Ok(Greeted::Refused);
+    }
+    socket::configure(stream.tcp(), hello.priority)?;
+    let (info, ticket) = PeerInfo::decode(&hello.info);
     Ok(Greeted::Heard(Half {
         address,
         priority: hello.priority,
         link: hello.link,
         epoch: packet.epoch,
-        info: PeerInfo::decode(&hello.info),
+        info,
+        ticket: ticket.ok_or(HandshakeError::Unexpected)?,
         version: hello.version,
         since,
         stream,

@@ -53,7 +53,7 @@ impl Outbound {
         }
     }
 
-    /// Bytes written so far, headers included.
+    /// Bytes written so far, headers included, and without what encryption adds.
     pub(crate) fn sent(&self) -> Bytes {
         self.sent
     }
@@ -66,21 +66,33 @@ impl Outbound {
     /// Makes one write, of what is left from the last one or of what the protocol wants next.
     pub(crate) fn write(
         &mut self,
-        wire: &impl Wire,
+        wire: &mut impl Wire,
         side: &mut impl Side,
         clock: Clock,
     ) -> io::Result<Wrote> {
+        // First what was taken before: nothing is decided while the system doesn't take what is.
+        match self.write_next(wire, side, clock) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Wrote::Full),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Wrote::Some),
+            wrote => wrote,
+        }
+    }
+
+    fn write_next(
+        &mut self,
+        wire: &mut impl Wire,
+        side: &mut impl Side,
+        clock: Clock,
+    ) -> io::Result<Wrote> {
+        wire.flush()?;
         if !self.is_pending() {
             self.fill(side, clock);
         }
         if !self.is_pending() {
             return Ok(Wrote::Idle);
         }
-        match wire.write(&self.slices()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Wrote::Full),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Wrote::Some),
-            written => self.advance(written?, side),
-        }
+        let written = wire.write(&self.slices())?;
+        self.advance(written, side);
         Ok(Wrote::Some)
     }
 

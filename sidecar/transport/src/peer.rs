@@ -2,6 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::Ticket;
+
+/// The key of the ticket's line.
+const TICKET: &str = "ticket";
+
 /// What a node says about itself when a link comes up: a name for people, and facts that must be the same on both sides
 /// (codec version, profile hash, model fingerprint, layout, ...). Facts are short texts; send hashes of long ones.
 ///
@@ -53,8 +58,12 @@ impl PeerInfo {
         (!differences.is_empty()).then(|| differences.join("; "))
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// As lines. A ticket comes right after the name, and is no fact: it is nobody else's to compare.
+    pub(crate) fn encode(&self, ticket: Option<&Ticket>) -> Vec<u8> {
         let mut lines = format!("name={}\n", self.name);
+        if let Some(ticket) = ticket {
+            lines.extend([TICKET, "=", ticket.secret(), "\n"]);
+        }
         for (key, value) in &self.facts {
             lines.extend([key.as_str(), "=", value.as_str(), "\n"]);
         }
@@ -62,18 +71,21 @@ impl PeerInfo {
     }
 
     /// Reads what [`encode`](Self::encode) wrote; a line without a `=` is a fact without a value.
-    pub(crate) fn decode(bytes: &[u8]) -> Self {
+    pub(crate) fn decode(bytes: &[u8]) -> (Self, Option<Ticket>) {
         let text = String::from_utf8_lossy(bytes);
         let mut info = Self::default();
+        let mut ticket = None;
         for (index, line) in text.lines().enumerate() {
             let (key, value) = line.split_once('=').unwrap_or((line, ""));
             if index == 0 && key == "name" {
                 value.clone_into(&mut info.name);
+            } else if index == 1 && key == TICKET {
+                ticket = Ticket::parse(value);
             } else {
                 info.facts.insert(key.to_owned(), value.to_owned());
             }
         }
-        info
+        (info, ticket)
     }
 }
 
@@ -94,8 +106,11 @@ mod tests {
         let info = PeerInfo::new("decode-1")
             .with("profile", "a=b")
             .with("co=dec\n", "1");
-        assert_eq!(PeerInfo::decode(&info.encode()), info);
-        assert_eq!(PeerInfo::decode(b""), PeerInfo::default());
+        assert_eq!(PeerInfo::decode(&info.encode(None)), (info.clone(), None));
+        let ticket = Ticket::draw().unwrap();
+        let (read, same) = PeerInfo::decode(&info.encode(Some(&ticket)));
+        assert_eq!((read, same.as_ref()), (info, Some(&ticket)));
+        assert_eq!(PeerInfo::decode(b""), (PeerInfo::default(), None));
     }
 
     #[test]

@@ -2,24 +2,15 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 
-use tokio::net::TcpStream;
-
 /// A stream of bytes in both directions. A trait only so that tests can cut the stream where no network would in time.
 pub(crate) trait Wire {
     /// Reads what is there; [`io::ErrorKind::WouldBlock`] where nothing is.
-    fn read(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+    fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
     /// Writes what fits; [`io::ErrorKind::WouldBlock`] where nothing does.
-    fn write(&self, from: &[IoSlice<'_>]) -> io::Result<usize>;
-}
-
-impl Wire for TcpStream {
-    fn read(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.try_read_vectored(into)
-    }
-
-    fn write(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.try_write_vectored(from)
-    }
+    fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// Gives the system what was taken by [`write`](Self::write) and isn't with it yet;
+    /// [`io::ErrorKind::WouldBlock`] where some of it stays.
+    fn flush(&mut self) -> io::Result<()>;
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Jerky {
 }
 
 impl Wire for Jerky {
-    fn read(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut bytes = self.bytes.borrow_mut();
         let mut most = self.appetite()?.min(bytes.len());
         if most == 0 {
@@ -67,12 +67,16 @@ impl Wire for Jerky {
         Ok(read)
     }
 
-    fn write(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         let most = self.appetite()?;
         let all = from.iter().flat_map(|part| part.iter().copied());
         let before = self.bytes.borrow().len();
         self.bytes.borrow_mut().extend(all.take(most));
         Ok(self.bytes.borrow().len() - before)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -210,7 +214,7 @@ fn random_chunk(random: &Random) -> (ChunkHeader, bytes::Bytes) {
 }
 
 /// Moves everything that `talker` has to say over the wire, in small steps on both sides.
-fn carry(wire: &Jerky, talker: &mut Script, listener: &mut Script) -> Result<(), ReadError> {
+fn carry(wire: &mut Jerky, talker: &mut Script, listener: &mut Script) -> Result<(), ReadError> {
     let clock = Clock::start();
     let mut outbound = Outbound::new(ON);
     let mut inbound = Inbound::new(ON);
@@ -233,7 +237,7 @@ fn jerky(seed: u64) -> Jerky {
 #[test]
 fn every_frame_and_payload_survives_a_stream_that_is_cut_anywhere() {
     for seed in 0..300 {
-        let wire = jerky(seed);
+        let mut wire = jerky(seed);
         let mut talker = Script::default();
         let mut listener = Script::default();
         let mut said = Vec::new();
@@ -256,7 +260,7 @@ fn every_frame_and_payload_survives_a_stream_that_is_cut_anywhere() {
                 _ => Heard::Unwanted(header),
             });
         }
-        carry(&wire, &mut talker, &mut listener).unwrap();
+        carry(&mut wire, &mut talker, &mut listener).unwrap();
         assert_eq!(talker.written, chunks, "seed {seed}");
         assert_eq!(listener.heard.len(), said.len(), "seed {seed}");
         for (heard, said) in listener.heard.iter().zip(&said) {
@@ -274,7 +278,7 @@ fn every_frame_and_payload_survives_a_stream_that_is_cut_anywhere() {
 
 #[test]
 fn a_payload_with_a_flipped_bit_is_not_intact() {
-    let wire = jerky(1);
+    let mut wire = jerky(1);
     let (mut header, payload) = (random_chunk(&wire.random).0, vec![9; 5000]);
     header.extent.transfer = TransferId(2);
     header.extent.len = 5000;
@@ -285,20 +289,20 @@ fn a_payload_with_a_flipped_bit_is_not_intact() {
         .queue
         .push_back(Outgoing::Chunk(header, payload.into()));
     let mut outbound = Outbound::new(ON);
-    while outbound.write(&wire, &mut talker, clock).unwrap() != Wrote::Idle {}
+    while outbound.write(&mut wire, &mut talker, clock).unwrap() != Wrote::Idle {}
     wire.bytes.borrow_mut()[3000] ^= 4;
     let mut listener = Script::default();
     let mut inbound = Inbound::new(ON);
     while !wire.bytes.borrow().is_empty() {
-        inbound.read(&wire, &mut listener, clock).unwrap();
+        inbound.read(&mut wire, &mut listener, clock).unwrap();
     }
     assert!(matches!(&*listener.heard, [Heard::Chunk(_, _, false)]));
 }
 
 #[test]
 fn what_is_no_frame_ends_the_connection() {
-    let wire = jerky(2);
+    let mut wire = jerky(2);
     wire.bytes.borrow_mut().extend(b"GET / HTTP/1.1\r\n\r\n");
-    let error = carry(&wire, &mut Script::default(), &mut Script::default()).unwrap_err();
+    let error = carry(&mut wire, &mut Script::default(), &mut Script::default()).unwrap_err();
     assert!(matches!(error, ReadError::Wire(_)), "{error}");
 }

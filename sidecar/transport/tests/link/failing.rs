@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use lynx_protocol::Code;
 use lynx_protocol::sender::Event as Sent;
-use lynx_transport::emulate::Direction;
 use lynx_transport::{Clock, Listener, ReceiverEvent, SegmentPayload, SharedBytes};
 use lynx_units::{BitRate, Bytes, TransferId, UnitIndex};
 
@@ -56,53 +55,6 @@ async fn a_silent_link_is_noticed_without_a_reset() {
     assert_eq!(pair.sent_failure(transfer).await.code(), Code::Silent);
     let noticed = pair.clock.now() - start;
     assert!(noticed < Duration::from_secs(4), "{noticed:?}");
-}
-
-#[tokio::test]
-async fn a_corrupt_byte_is_named_and_its_segment_is_not_delivered() {
-    let mut pair = Pair::new(FAST).await;
-    let shape = Shape {
-        units: 1,
-        segments: vec![(0, 400 * KIB)],
-    };
-    let transfer = TransferId(1);
-    pair.open(transfer, &shape, Duration::from_secs(20)).await;
-    // Into the payload: far more than the frames before it.
-    pair.relay
-        .corrupt(Direction::FromTarget, Bytes::from_kib(200));
-    pair.publish_all(transfer, &shape);
-    let reason = loop {
-        match soon(pair.received.next()).await.unwrap() {
-            ReceiverEvent::Failed(_, reason) => break reason,
-            ReceiverEvent::LevelComplete { .. } | ReceiverEvent::SegmentComplete { .. } => {
-                panic!("a corrupt segment was delivered")
-            }
-            _ => {}
-        }
-    };
-    assert_eq!(reason.code(), Code::Corrupt, "{reason}");
-    assert_eq!(pair.sent_failure(transfer).await.code(), Code::Corrupt);
-    assert_eq!(pair.receiver.stats().protocol.corrupt, 1);
-}
-
-#[tokio::test]
-async fn a_corrupt_header_ends_the_link_on_both_sides_and_says_so() {
-    let mut pair = Pair::new(FAST).await;
-    pair.open(TransferId(1), &usual(), Duration::from_secs(20))
-        .await;
-    // The next byte from the sender is a frame's first: a chunk's, or a heartbeat's.
-    pair.relay.corrupt(Direction::FromTarget, Bytes::ZERO);
-    pair.publish_all(TransferId(1), &usual());
-    let reason = pair.received_failure(TransferId(1)).await;
-    assert_eq!(reason.code(), Code::Protocol, "{reason}");
-    assert!(reason.code().is_retryable());
-    let broken = soon(pair.received.next()).await;
-    assert!(
-        matches!(broken, Some(ReceiverEvent::Broken(_))),
-        "{broken:?}"
-    );
-    assert!(soon(pair.received.next()).await.is_none());
-    pair.sent_failure(TransferId(1)).await;
 }
 
 #[tokio::test]

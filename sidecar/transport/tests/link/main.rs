@@ -1,4 +1,4 @@
-//! Whole links: two sides, real sockets, an emulated link between them.
+//! Whole links: two sides, real sockets, an emulated link between them; in clear. `secured` runs the same by TLS.
 
 #![expect(
     clippy::unwrap_used,
@@ -6,8 +6,16 @@
     reason = "a test's helpers fail as tests do"
 )]
 
+mod corrupting;
 mod failing;
 mod meeting;
 mod mute;
 mod pair;
 mod transferring;
+
+use lynx_tls::Credentials;
+
+/// What both sides of each link have: nothing.
+fn credentials() -> Option<Credentials> {
+    None
+}

@@ -20,7 +20,7 @@ async fn strangers_and_halves_of_links_do_a_listener_no_harm() {
     let address = listener.address();
     let mut stranger = TcpStream::connect(address).await.unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let _half = mute::connect(address, Priority::Anchor).await;
+    let _half = tokio::spawn(mute::connect(address, Priority::Anchor));
     let _silent = TcpStream::connect(address).await.unwrap();
     // Two that dial at once get a link each.
     let mut first = Dialler::new(address, config(clock, "one"));
@@ -37,10 +37,11 @@ async fn strangers_and_halves_of_links_do_a_listener_no_harm() {
     let mut names = accepted.map(|link| link.peer().name().to_owned());
     names.sort();
     assert_eq!(names, ["one", "two"]);
-    // The stranger was hung up on.
+    // The stranger was hung up on, by TLS with an alert.
     let mut rest = Vec::new();
     soon(stranger.read_to_end(&mut rest)).await.ok();
-    assert!(rest.is_empty());
+    let most = if super::credentials().is_some() { 7 } else { 0 };
+    assert!(rest.len() <= most, "{rest:?}");
 }
 
 #[tokio::test]

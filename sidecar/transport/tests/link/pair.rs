@@ -28,7 +28,8 @@ pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
 }
 
 pub(crate) fn config(clock: Clock, name: &str) -> LinkConfig {
-    LinkConfig::new(clock, PeerInfo::new(name).with("codec", "1")).unwrap()
+    let config = LinkConfig::new(clock, PeerInfo::new(name).with("codec", "1")).unwrap();
+    config.with_credentials(super::credentials())
 }
 
 /// What a transfer is made of: `segments` are (level, length), the same in each unit.
