@@ -19,7 +19,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster bench bench-peers lint images model fuzz profile toolchain build
+.PHONY: help demo test test-cluster test-faults bench bench-peers lint images model fuzz profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -49,6 +49,12 @@ test-cluster: toolchain model ## The tests on a real Kubernetes of one node, bui
 	    status=$$?; tests/cluster/control-plane down; exit $$status
 	@echo "  test      the journey, on a node"
 	@tests/cluster/end-to-end $(IMAGES:%=out/images/%.tar)
+
+test-faults: toolchain model ## Faults with real processes in network namespaces, as root (ARGS=--long for 1,000 and all phases)
+	@scripts/need ip tc cc python3
+	@echo "  build     the programs of the faults"
+	@$(CARGO) build --quiet -p lynx -p lynx-engine --bin lynx --example answer
+	@tests/faults/faults.py $(ARGS)
 
 bench: model build ## Measure what docs/specification.md promises (ARGS=--quick for a first look); rows go to out/
 	@mkdir -p out

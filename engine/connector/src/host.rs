@@ -53,7 +53,7 @@ impl Host {
     ///
     /// # Errors
     /// Where the engine can't go on.
-    pub(crate) fn run(mut self, inbox: &Receiver<Signal>) -> Result<(), ConnectorError> {
+    pub(crate) fn run(&mut self, inbox: &Receiver<Signal>) -> Result<(), ConnectorError> {
         loop {
             let now = self.clock.now();
             self.report(now);

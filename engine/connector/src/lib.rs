@@ -111,8 +111,13 @@ fn serve(
         pool = %file.path().display(),
         "the engine is ready"
     );
-    runtime.spawn(session::keep(options.socket.clone(), attach, signals));
-    Host::new(engine, opened, options.role, Clock::start()).run(inbox)
+    let attached = runtime.spawn(session::keep(options.socket.clone(), attach, signals));
+    let mut host = Host::new(engine, opened, options.role, Clock::start());
+    let ended = host.run(inbox);
+    // Before the host lets go of the agent: a stream that ends is dialled again, and the agent would meet an engine that is
+    // about to go.
+    attached.abort();
+    ended
 }
 
 fn listen_for_the_end(runtime: &Runtime, signals: Sender<Signal>) -> io::Result<()> {

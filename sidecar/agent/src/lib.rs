@@ -17,6 +17,7 @@ pub mod drafting;
 pub mod drain;
 pub mod http;
 pub mod identity;
+mod integrity;
 pub mod memory;
 pub mod method;
 pub mod metrics;

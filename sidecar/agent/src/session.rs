@@ -37,6 +37,10 @@ const MAX_MESSAGE: usize = 8 << 20;
 const LONGEST_NAME: usize = 256;
 /// How long an engine may take to say who it is.
 const GREETING_TIME: Duration = Duration::from_secs(10);
+/// How often an engine that says nothing is asked whether it still lives, and how long it may take to answer. Its stream
+/// tells of a process that ends; one that hangs holds it open, and its requests with it. Long, against the links' own
+/// heartbeats: an engine's process may be busy with other things than its socket.
+const KEEPALIVE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(5)];
 /// The group may use the socket too: the engine's container runs as another user.
 const SOCKET_MODE: u32 = 0o660;
 
@@ -170,7 +174,10 @@ impl Socket {
     /// Where the server fails.
     pub async fn run(self) -> Result<(), SocketError> {
         let service = EngineApiServer::new(self.service).max_decoding_message_size(MAX_MESSAGE);
+        let [interval, patience] = KEEPALIVE;
         tonic::transport::Server::builder()
+            .http2_keepalive_interval(Some(interval))
+            .http2_keepalive_timeout(Some(patience))
             .add_service(service)
             .serve_with_incoming(UnixListenerStream::new(self.listener))
             .await?;

@@ -36,7 +36,8 @@ pub const MAX_CONTROL_BACKLOG: usize = 4 * MAX_TRANSFERS;
 
 /// How often each connection says that it is alive.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a connection may be silent before its link is taken for dead.
-pub const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+/// How long a connection may be silent before its link is taken for dead: three heartbeats, and less than the two seconds
+/// within which whoever waits must have heard of it.
+pub const SILENCE_LIMIT: Duration = Duration::from_millis(1800);
 /// Longest life of a transfer: a deadline further away is brought forward to it.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(3600);

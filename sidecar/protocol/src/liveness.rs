@@ -84,11 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn one_silent_connection_is_enough_and_is_noticed_after_two_seconds() {
+    fn one_silent_connection_is_enough_and_is_noticed_before_two_seconds() {
         let mut liveness = Liveness::new(at(0));
         liveness.on_heard(Priority::Anchor, at(1500));
-        assert_eq!(liveness.on_timeout(at(1999)), None);
-        assert_eq!(liveness.next(), at(2000));
-        assert_eq!(liveness.on_timeout(at(2000)), Some(Priority::Residual));
+        assert_eq!(liveness.on_timeout(at(1799)), None);
+        assert_eq!(liveness.next(), at(1800));
+        assert_eq!(liveness.on_timeout(at(1800)), Some(Priority::Residual));
     }
 }

@@ -9,6 +9,8 @@ use lynx_telemetry::Context;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
+use crate::integrity;
+
 /// How long the peer may take to begin to answer. The KV itself may take as long as the transfer's deadline says.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -60,6 +62,9 @@ async fn conversation(
     while let Some(TransferEvent { kind }) = events.message().await? {
         let told = match kind {
             Some(Kind::Layer(layer)) => Told::Layer(layer),
+            Some(Kind::First(first)) if first.checksum != integrity::of_token(first.token) => {
+                return Err(Status::data_loss("its first token was changed on the way"));
+            }
             Some(Kind::First(first)) => Told::First(first.token),
             Some(Kind::Sent(sent)) => {
                 tell(Told::Sent(sent));

@@ -22,6 +22,7 @@ use crate::config;
 use crate::counters::KvFailure;
 use crate::drafting::Wanted;
 use crate::identity::profile_name;
+use crate::integrity;
 use crate::method::Method;
 use crate::peers::Chosen;
 use crate::session::Expected;
@@ -106,6 +107,7 @@ impl Decoder {
             told: before,
             is_anchored: false,
         };
+        let checksum = integrity::of_question(&expected.tokens, Some(&expected.sampling));
         let transfer_request = TransferRequest {
             caller: self.peers.identity().map(|identity| identity.to_proto()),
             transfer: transfer.0,
@@ -113,9 +115,9 @@ impl Decoder {
             coding: Some(descriptor),
             tokens: expected.tokens,
             sampling: Some(expected.sampling),
-            deadline_unix_ns: unix_ns()
-                + u64::try_from(self.terms.deadline().as_nanos()).unwrap_or(u64::MAX / 2),
+            time_left_ns: u64::try_from(self.terms.deadline().as_nanos()).unwrap_or(u64::MAX),
             timeline: request.is_some_and(|request| request.answer.has_timeline()),
+            checksum,
         };
         self.last_width = Some(width);
         let Some(request) = self.requests.get_mut(&expected.request) else {

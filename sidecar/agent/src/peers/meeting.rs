@@ -12,6 +12,7 @@ use lynx_protocol::CreditBook;
 use lynx_protocol::credit::BookFull;
 use lynx_protocol::receiver::ReceiverConfig;
 use lynx_transport::{Clock, DialError, Dialler, LinkConfig, ReceiverEvents};
+use lynx_units::Epoch;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -189,36 +190,46 @@ async fn resolve(control_host: &str, data: &str) -> Result<SocketAddr, MeetError
 }
 
 /// Passes on what happens until the link is over; whether somebody still listens.
-async fn pass_on(invitation: &Invitation, meeting: Meeting, mut events: ReceiverEvents) -> bool {
+///
+/// The peer's checks are beside that, and nothing waits for their answers: a peer that hangs answers none, and its link's end
+/// must be told all the same.
+async fn pass_on(invitation: &Invitation, meeting: Meeting, events: ReceiverEvents) -> bool {
     let (channel, epoch) = (meeting.channel.clone(), meeting.link.epoch());
     let _counted = invitation.links.receiving(&meeting.link);
-    let mut draining = meeting.draining;
+    let draining = meeting.draining;
     if !invitation.tell(What::Up(meeting)) {
         return false;
     }
+    tokio::select! {
+        listened = pass_events_on(invitation, epoch, events) => listened,
+        () = watch_draining(invitation, channel, draining) => false,
+    }
+}
+
+/// The same without the checks.
+async fn pass_events_on(invitation: &Invitation, epoch: Epoch, mut events: ReceiverEvents) -> bool {
+    while let Some(event) = events.next().await {
+        if !invitation.tell(What::Link(epoch, event)) {
+            return false;
+        }
+    }
+    invitation.tell(What::Down(epoch))
+}
+
+/// Asks a linked peer again and again whether it drains; ends where nobody listens any more.
+async fn watch_draining(invitation: &Invitation, channel: Channel, mut draining: bool) {
     let mut checks = tokio::time::interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     checks.tick().await;
     loop {
-        tokio::select! {
-            event = events.next() => {
-                let Some(event) = event else {
-                    return invitation.tell(What::Down(epoch));
-                };
-                if !invitation.tell(What::Link(epoch, event)) {
-                    return false;
-                }
-            }
-            _ = checks.tick() => {
-                // A check that fails says nothing of the link: that has its own heartbeat.
-                if let Ok(answer) = check(&channel, &invitation.identity).await
-                    && (draining || answer.draining)
-                {
-                    draining = answer.draining;
-                    if !invitation.tell(What::Draining(draining)) {
-                        return false;
-                    }
-                }
+        checks.tick().await;
+        // A check that fails says nothing of the link: that has its own heartbeat.
+        if let Ok(answer) = check(&channel, &invitation.identity).await
+            && (draining || answer.draining)
+        {
+            draining = answer.draining;
+            if !invitation.tell(What::Draining(draining)) {
+                return;
             }
         }
     }
@@ -233,22 +244,4 @@ impl Invitation {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_vary_by_a_half() {
-        assert_eq!(shortened(LONGEST_PAUSE, u32::MAX), LONGEST_PAUSE);
-        assert_eq!(shortened(LONGEST_PAUSE, 0), LONGEST_PAUSE / 2);
-    }
-
-    #[tokio::test]
-    async fn an_empty_host_is_the_one_that_was_called() {
-        let address = resolve("127.0.0.1", ":70").await.unwrap();
-        assert_eq!(address.to_string(), "127.0.0.1:70");
-        let address = resolve("[::1]", ":70").await.unwrap();
-        assert_eq!(address.to_string(), "[::1]:70");
-        let address = resolve("nowhere", "127.0.0.2:71").await.unwrap();
-        assert_eq!(address.to_string(), "127.0.0.2:71");
-    }
-}
+mod tests;

@@ -27,12 +27,16 @@ use super::splitting::{Split, Work};
 use crate::clock;
 use crate::coding::Coding;
 use crate::identity::profile_name;
+use crate::integrity;
 use crate::memory;
 use crate::pool::Readable;
 use crate::session::Message;
 
 /// How long a question may be ahead of its caller's link: whoever dialled hears of a link a moment before this side does.
 const LINK_PATIENCE: Duration = Duration::from_secs(1);
+/// What a caller is told whose question is not what it asked.
+const CHANGED: &str =
+    "the question's checksum is wrong: the network changed it, or the caller is of another release";
 /// How many questions may be ahead of their links.
 const MOST_EARLY: usize = 64;
 
@@ -106,12 +110,12 @@ impl Node {
                 "{link} is not connected to {name}: is its link down?"
             ))
         })?;
-        let now = clock::unix_ns();
-        let remaining = clock::until(asked.deadline_unix_ns, now);
+        if asked.checksum != integrity::of_question(&asked.tokens, asked.sampling.as_ref()) {
+            return Err(Status::data_loss(CHANGED));
+        }
+        let remaining = Duration::from_nanos(asked.time_left_ns);
         if remaining.is_zero() {
-            return Err(Status::deadline_exceeded(
-                "the transfer's deadline has passed, or the clocks of the two nodes differ",
-            ));
+            return Err(Status::deadline_exceeded("the transfer has no time left"));
         }
         let id = TransferId(asked.transfer);
         if self.find(&asked.link, link.epoch(), id).is_some() {
@@ -137,6 +141,7 @@ impl Node {
         let (traceparent, tracestate) = telemetry::inject(span.context());
         self.counters.transfers_begun.add(1);
         self.counters.transfer_kv_bytes.add(coding.bf16_bytes());
+        let now = clock::unix_ns();
         let request = self.number();
         self.say(from_agent::Kind::Prefill(Prefill {
             request,
@@ -321,6 +326,7 @@ impl Node {
             transfer.tell(transfer_event::Kind::First(First {
                 token,
                 end_unix_ns: end,
+                checksum: integrity::of_token(token),
             }));
             telemetry::span_at(
                 names::PREFILL,

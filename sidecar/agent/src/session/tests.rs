@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use lynx_proto::engine::v1::Report;
+use tokio::sync::oneshot;
 use tonic::Code;
 
 use super::*;
@@ -80,6 +81,38 @@ async fn an_engine_that_fits_is_handed_over_and_its_end_is_told() {
     assert_eq!(attached.engine.send(kind), Err(EngineGone));
     let state = fixture.attachment_is(|state| state.engine.is_none()).await;
     assert!(state.error.is_some());
+}
+
+/// Carries one connection to a socket until told to stop: then it stays open, and nothing passes.
+async fn stoppable(from: std::path::PathBuf, to: std::path::PathBuf) -> oneshot::Sender<()> {
+    let listener = tokio::net::UnixListener::bind(from).unwrap();
+    let (stop, stopped) = oneshot::channel();
+    tokio::spawn(async move {
+        let (mut near, _) = listener.accept().await.unwrap();
+        let mut far = tokio::net::UnixStream::connect(to).await.unwrap();
+        tokio::select! {
+            ended = tokio::io::copy_bidirectional(&mut near, &mut far) => drop(ended),
+            _ = stopped => std::future::pending().await,
+        }
+    });
+    stop
+}
+
+#[tokio::test]
+async fn an_engine_that_hangs_is_let_go_although_its_stream_is_open() {
+    let mut fixture = Fixture::new(Role::Decode);
+    let directory = fixture.directory.path();
+    let through = directory.join("relay.sock");
+    let stop = stoppable(through.clone(), directory.join("engine.sock")).await;
+    let engine = FakeEngine::attach(&through, decode()).await.unwrap();
+    let mut attached = soon(fixture.engines.recv()).await.unwrap();
+    stop.send(()).unwrap();
+    // The keepalive's timers are all that goes on.
+    tokio::time::pause();
+    let heard = soon(attached.messages.next()).await;
+    assert!(matches!(heard, Some(Message::Detached(_))));
+    assert!(attached.engine.is_gone());
+    drop(engine);
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ use tonic::{Request, Response, Status};
 
 use crate::coding::Coding;
 use crate::identity::Identity;
+use crate::integrity;
 use crate::pool::{Access, Readable};
 use crate::testing;
 
@@ -240,6 +241,7 @@ impl Shared {
         tell(Kind::First(First {
             token: FIRST,
             end_unix_ns: 0,
+            checksum: integrity::of_token(FIRST),
         }));
         match fault {
             Fault::Error => drop(events.send(Err(Status::internal("the engine broke")))),

@@ -8,7 +8,6 @@ use tonic::Code;
 
 use super::Agent;
 use super::peer::{Peer, end, next};
-use crate::clock::unix_ns;
 use crate::method::Method;
 use crate::testing::{FakeEngine, soon};
 
@@ -70,7 +69,7 @@ async fn a_deadline_that_passes_ends_a_transfer_everywhere() {
     let mut peer = Peer::meet(&agent).await;
     let mut request = peer.ask(Method::LynxExact, 300, 0);
     // Long enough that it is not over before the transfer has begun, whatever the machine does meanwhile.
-    request.deadline_unix_ns = unix_ns() + 2_000_000_000;
+    request.time_left_ns = 2_000_000_000;
     let mut events = peer.transfer(&request).await.unwrap();
     let prefill = engine.hear_prefill().await;
     engine.start(prefill.request, &[0, 1, 2, 3, 4], 0);

@@ -18,9 +18,9 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use super::{Agent, prefill_engine};
-use crate::clock::unix_ns;
 use crate::coding::{Coding, Received};
 use crate::identity::{Identity, profile_name};
+use crate::integrity;
 use crate::method::Method;
 use crate::pool::{Layout, Writable};
 use crate::testing::soon;
@@ -86,6 +86,7 @@ impl Peer {
         prompt_tokens: u32,
         from_token: u32,
     ) -> TransferRequest {
+        let tokens: Vec<u32> = (0..prompt_tokens).collect();
         TransferRequest {
             caller: Some(self.identity.to_proto()),
             transfer: 1,
@@ -98,9 +99,10 @@ impl Peer {
                 anchor_v_bits: 3,
                 profile: profile_name(&profile()),
             }),
-            tokens: (0..prompt_tokens).collect(),
+            checksum: integrity::of_question(&tokens, None),
+            tokens,
             sampling: None,
-            deadline_unix_ns: unix_ns() + 60_000_000_000,
+            time_left_ns: 60_000_000_000,
             timeline: true,
         }
     }

@@ -57,7 +57,7 @@ async fn questions_that_make_no_sense_are_refused_with_a_sentence() {
     let mut peer = Peer::meet(&agent).await;
     // The link is known from here on.
     drop(peer.transfer(&peer.ask(Method::Bf16, 10, 0)).await.unwrap());
-    let cases: [Case; 9] = [
+    let cases: [Case; 10] = [
         (|r| r.caller = None, Code::InvalidArgument, "who it is"),
         (|r| r.coding = None, Code::InvalidArgument, "no coding"),
         (
@@ -93,7 +93,16 @@ async fn questions_that_make_no_sense_are_refused_with_a_sentence() {
             Code::Unavailable,
             "decode-9 is not connected to prefill-0",
         ),
-        (|r| r.deadline_unix_ns = 1, Code::DeadlineExceeded, "passed"),
+        (
+            |r| r.tokens[17] ^= 1,
+            Code::DataLoss,
+            "the question's checksum is wrong",
+        ),
+        (
+            |r| r.time_left_ns = 0,
+            Code::DeadlineExceeded,
+            "no time left",
+        ),
     ];
     for (change, code, expected) in cases {
         let mut request = peer.ask(Method::LynxExact, 100, 0);
