@@ -6,6 +6,7 @@ use lynx_protocol::wire::{CHUNK_FRAME_LEN, ChunkHeader, Decoded, Frame, WireErro
 use lynx_units::{Bytes, Priority};
 
 use crate::Clock;
+use crate::checksum::Running;
 use crate::side::Side;
 use crate::wire::Wire;
 
@@ -50,7 +51,7 @@ struct Progress {
     header: ChunkHeader,
     placed: bool,
     got: u32,
-    crc: u32,
+    crc: Running,
 }
 
 impl Inbound {
@@ -126,7 +127,7 @@ impl Inbound {
         {
             let start = chunk.got as usize;
             let fresh = slot.get(start..start + payload).unwrap_or_default();
-            chunk.crc = crc32c::crc32c_append(chunk.crc, fresh);
+            chunk.crc.add(fresh);
         }
         // At most the chunk's length, which is a u32.
         chunk.got += u32::try_from(payload).unwrap_or(0);
@@ -139,7 +140,7 @@ impl Inbound {
         if chunk.rest() > 0 {
             self.chunk = Some(chunk);
         } else if chunk.placed {
-            let intact = chunk.crc == chunk.header.payload_crc;
+            let intact = chunk.crc.is(chunk.header.payload_crc);
             side.chunk_done(self.on, &chunk.header, intact, clock.now());
         }
     }
@@ -163,7 +164,7 @@ impl Inbound {
                             header,
                             placed,
                             got: 0,
-                            crc: 0,
+                            crc: Running::new(),
                         };
                         self.settle(chunk, side, clock);
                     } else {

@@ -23,6 +23,7 @@
 //! [`emulate`] has narrow links for demonstrations and tests.
 
 mod backoff;
+mod checksum;
 mod clock;
 mod dialler;
 pub mod emulate;

@@ -6,6 +6,7 @@ use lynx_protocol::wire::{CHUNK_FRAME_LEN, ChunkHeader};
 use lynx_units::{Bytes, Priority};
 
 use crate::Clock;
+use crate::checksum::crc32c;
 use crate::side::{Outgoing, Side};
 use crate::wire::Wire;
 
@@ -109,7 +110,7 @@ impl Outbound {
                 Some(Outgoing::Chunk(header, payload)) => {
                     self.chunk = Some(Chunk {
                         header,
-                        bytes: header.encode(crc32c::crc32c(&payload)),
+                        bytes: header.encode(crc32c(&payload)),
                         payload,
                     });
                     break;

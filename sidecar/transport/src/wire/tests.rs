@@ -9,6 +9,7 @@ use lynx_units::{Epoch, Priority, SegmentIndex, Timestamp, TransferId, UnitIndex
 
 use super::*;
 use crate::Clock;
+use crate::checksum::crc32c;
 use crate::inbound::{Inbound, ReadError};
 use crate::outbound::{Outbound, Wrote};
 use crate::side::{Outgoing, Side};
@@ -254,7 +255,7 @@ fn every_frame_and_payload_survives_a_stream_that_is_cut_anywhere() {
                 .queue
                 .push_back(Outgoing::Chunk(header, payload.clone()));
             chunks += 1;
-            header.payload_crc = crc32c::crc32c(&payload);
+            header.payload_crc = crc32c(&payload);
             said.push(match header.extent.transfer.0 % 2 {
                 0 => Heard::Chunk(header, payload.to_vec(), true),
                 _ => Heard::Unwanted(header),
