@@ -5,15 +5,19 @@ mod intake;
 mod load;
 mod publishing;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use lynx_engine::{Engine, EngineEvent, FinishReason, RequestId};
 use lynx_proto::engine::v1::from_agent::Kind as Said;
-use lynx_proto::engine::v1::{Forgotten, FromEngine, from_engine};
+use lynx_proto::engine::v1::{
+    FinishReason as FinishedFor, Finished, Forgotten, FromEngine, from_engine,
+};
 
 use crate::clock::{Clock, Moment};
+use crate::encoder::Encoder;
 use crate::opened::Opened;
 use crate::request::{Request, Task};
 use crate::session::{Outbox, Signal};
@@ -33,11 +37,20 @@ pub(crate) struct Host {
     /// `None` while there is none.
     agent: Option<Outbox>,
     requests: Vec<Request>,
+    encoder: Encoder,
+    /// Requests whose prompts are being made tokens, by number: their tickets.
+    encoding: HashMap<u64, u64>,
     load: Load,
 }
 
 impl Host {
-    pub(crate) fn new(engine: Engine, opened: Arc<Opened>, role: Role, clock: Clock) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        opened: Arc<Opened>,
+        role: Role,
+        clock: Clock,
+        encoder: Encoder,
+    ) -> Self {
         Self {
             engine,
             opened,
@@ -45,6 +58,8 @@ impl Host {
             clock,
             agent: None,
             requests: Vec::new(),
+            encoder,
+            encoding: HashMap::new(),
             load: Load::default(),
         }
     }
@@ -62,6 +77,7 @@ impl Host {
                 Next::Signal(Signal::Attached(outbox)) => self.attached(outbox),
                 Next::Signal(Signal::Lost) => self.abandon(),
                 Next::Signal(Signal::Agent(said)) => self.hear(said),
+                Next::Signal(Signal::Encoded(encoded)) => self.encoded(*encoded),
                 Next::Nothing => {}
                 Next::Step => self.step()?,
             }
@@ -99,6 +115,7 @@ impl Host {
     /// more about them.
     fn abandon(&mut self) {
         self.agent = None;
+        self.encoding.clear();
         for request in self.requests.drain(..) {
             if !request.ended {
                 request.phases.finish();
@@ -193,6 +210,9 @@ impl Host {
     /// The agent gives a request up, and touches its blocks no more.
     fn abort(&mut self, number: u64) {
         let now = self.clock.now();
+        if self.encoding.remove(&number).is_some() {
+            return self.tell(aborted(number, now));
+        }
         let Some(index) = self.requests.iter().position(|r| r.number == number) else {
             return;
         };
@@ -211,9 +231,22 @@ impl Host {
         for mut request in requests.into_iter().filter(|request| !request.ended) {
             self.tell(request.finish(FinishReason::Aborted, now));
         }
+        for (number, _) in core::mem::take(&mut self.encoding) {
+            self.tell(aborted(number, now));
+        }
         self.engine.forget();
         self.tell(from_engine::Kind::Forgotten(Forgotten {}));
     }
+}
+
+/// The last word about a request that never began.
+fn aborted(request: u64, now: Moment) -> from_engine::Kind {
+    from_engine::Kind::Finished(Finished {
+        request,
+        reason: FinishedFor::Aborted.into(),
+        rest: String::new(),
+        end_unix_ns: now.unix_ns,
+    })
 }
 
 /// Frees a request's blocks, whatever became of it: what does not apply meets a request that is not there, and means

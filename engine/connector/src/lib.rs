@@ -1,8 +1,8 @@
 //! The embedded engine as a process of its own, behind the engine API.
 //!
 //! [`run`] opens a model, puts its KV pool into a file that the agent maps too, dials the agent's socket, and does what the
-//! agent says until the process is told to end. The engine has a thread; the socket has another; they meet in two
-//! channels, and nothing waits for a lock. What the agent said is heard before the next step begins, and never within one.
+//! agent says until the process is told to end. The engine has a thread; the socket has another, and a third makes tokens of
+//! long prompts; they meet in channels, and nothing waits for a lock. What the agent said is heard before the next step begins, and never within one.
 //!
 //! It is the model of a connector for any other engine: what of it is protocol is in `host`, and the contract itself in
 //! `proto/lynx/engine/v1/engine.proto`. It has no queue, no HTTP and no policy: a request that finds no blocks is refused,
@@ -10,6 +10,7 @@
 
 mod attach;
 mod clock;
+mod encoder;
 mod heap;
 mod host;
 mod memory;
@@ -33,6 +34,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use clock::Clock;
+use encoder::Encoder;
 use host::Host;
 use opened::Opened;
 use pool_file::PoolFile;
@@ -111,8 +113,9 @@ fn serve(
         pool = %file.path().display(),
         "the engine is ready"
     );
+    let encoder = Encoder::start(Arc::clone(&opened), signals.clone())?;
     let attached = runtime.spawn(session::keep(options.socket.clone(), attach, signals));
-    let mut host = Host::new(engine, opened, options.role, Clock::start());
+    let mut host = Host::new(engine, opened, options.role, Clock::start(), encoder);
     let ended = host.run(inbox);
     // Before the host lets go of the agent: a stream that ends is dialled again, and the agent would meet an engine that is
     // about to go.

@@ -16,6 +16,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
 use tower::service_fn;
 
+use crate::encoder::Encoded;
+
 /// How long to leave an agent alone that is not there: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(2)];
 /// How long to leave an agent alone that does not take the engine. Ending instead would only have a cluster start the
@@ -35,6 +37,8 @@ pub(crate) enum Signal {
     Attached(Outbox),
     /// What it says.
     Agent(from_agent::Kind),
+    /// A long prompt is tokens now.
+    Encoded(Box<Encoded>),
     /// It is gone.
     Lost,
     /// The process is asked to end.

@@ -2,6 +2,7 @@
 
 mod agent;
 mod lifecycle;
+mod long;
 mod plain;
 mod pool;
 mod transfer;

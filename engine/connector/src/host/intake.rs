@@ -10,6 +10,7 @@ use lynx_telemetry as telemetry;
 use super::Host;
 use crate::Role;
 use crate::clock::Moment;
+use crate::encoder::{self, Encoded};
 use crate::phases::Phases;
 use crate::request::{Answer, Blocks, Request, Task};
 use crate::text::Text;
@@ -45,8 +46,35 @@ impl Refusal {
 
 impl Host {
     pub(super) fn submit(&mut self, submit: api::Submit) {
-        let (number, now) = (submit.request, self.clock.now());
-        if let Err(refusal) = self.take_submit(submit, now) {
+        let number = submit.request;
+        let taken = self.check(number, Role::Decode).and_then(|()| {
+            if encoder::is_long(submit.input.as_ref()) {
+                self.encoding.insert(number, self.encoder.encode(submit));
+                return Ok(());
+            }
+            let mut submit = submit;
+            let prompt = self.opened.prompt(submit.input.take())?;
+            self.take_submit(submit, prompt)
+        });
+        if let Err(refusal) = taken {
+            self.refuse(number, &refusal);
+        }
+    }
+
+    /// A long prompt is tokens now, unless its request was given up meanwhile.
+    pub(super) fn encoded(&mut self, encoded: Encoded) {
+        let Encoded {
+            ticket,
+            submit,
+            prompt,
+        } = encoded;
+        let number = submit.request;
+        if self.encoding.get(&number) != Some(&ticket) {
+            return;
+        }
+        self.encoding.remove(&number);
+        let taken = prompt.and_then(|prompt| self.take_submit(submit, prompt));
+        if let Err(refusal) = taken {
             self.refuse(number, &refusal);
         }
     }
@@ -67,9 +95,8 @@ impl Host {
         }));
     }
 
-    fn take_submit(&mut self, submit: api::Submit, now: Moment) -> Result<(), Refusal> {
-        self.check(submit.request, Role::Decode)?;
-        let prompt = self.opened.prompt(submit.input)?;
+    fn take_submit(&mut self, submit: api::Submit, prompt: Vec<TokenId>) -> Result<(), Refusal> {
+        let now = self.clock.now();
         let kv = if submit.transfer {
             KvSource::Transfer
         } else {
@@ -164,7 +191,7 @@ impl Host {
         if self.role != role {
             return Err(Refusal::Role(self.role));
         }
-        if self.find(number).is_some() {
+        if self.find(number).is_some() || self.encoding.contains_key(&number) {
             return Err(Refusal::Number(number));
         }
         Ok(())
