@@ -19,7 +19,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster test-faults bench bench-peers lint images model fuzz profile toolchain build
+.PHONY: help demo test test-cluster test-faults bench bench-peers soak lint images model fuzz profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -67,6 +67,9 @@ bench-peers: build ## Lynx beside plain TCP, NIXL and Mooncake on a shaped link,
 	@scripts/need ip tc python3 pip
 	@mkdir -p out
 	@tests/peers/bench --lynx "target/release/lynx bench peer" --json out/bench-peers.json $(ARGS)
+
+soak: model build ## 200 clients for a minute: every answer right, nothing that grows (ARGS="--seconds 600")
+	@$(LYNX) bench soak $(ARGS)
 
 lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts, the chart
 	@scripts/need shellcheck

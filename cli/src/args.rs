@@ -114,6 +114,8 @@ pub enum Bench {
     Link(Output),
     /// One end of a transfer, for `make bench-peers`: it takes its orders from standard input
     Peer(Peer),
+    /// Many clients at once for a while: whether every answer is right, and what grows meanwhile
+    Soak(Soak),
 }
 
 /// `lynx bench peer`.
@@ -162,6 +164,29 @@ pub struct Ttft {
     /// 0 is greedy; above, tokens are sampled
     #[arg(long, default_value = "0", value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: f32,
+}
+
+/// `lynx bench soak`.
+#[derive(Debug, Args)]
+pub struct Soak {
+    /// What to run it on
+    #[command(flatten)]
+    pub model: Model,
+    /// Where the rows go; `--quick` has no effect
+    #[command(flatten)]
+    pub output: Output,
+    /// How many clients ask at a time
+    #[arg(long, value_name = "N", default_value = "200", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub clients: u16,
+    /// For how long
+    #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u16).range(3..))]
+    pub seconds: u16,
+    /// The emulated link's rate
+    #[arg(long, value_name = "RATE", default_value = "1gbit")]
+    pub link: BitRate,
+    /// Tokens of KV for each engine
+    #[arg(long, value_name = "N", default_value = "8192", value_parser = clap::value_parser!(u32).range(64..))]
+    pub max_tokens: u32,
 }
 
 /// `lynx bench accuracy`.

@@ -5,6 +5,7 @@ pub mod codec;
 pub mod link;
 pub mod peer;
 pub mod print;
+pub mod soak;
 pub mod ttft;
 
 use std::path::Path;

@@ -24,6 +24,8 @@ use crate::run::{AnchorWidths, Event, Method, Scenario};
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What the engines' model is called at the endpoint.
 const MODEL: &str = "model";
+/// More requests than any bench has at a time.
+const QUEUE: u32 = 1024;
 /// An address whose port the system chooses.
 const ANY_PORT: &str = "127.0.0.1:0";
 
@@ -193,6 +195,24 @@ impl Cluster {
             .collect()
     }
 
+    /// Where clients ask, as a URL without a path.
+    pub fn endpoint(&self) -> &str {
+        self.decode.endpoint.base()
+    }
+
+    /// Whether all four processes are still there.
+    ///
+    /// # Errors
+    /// The first that has ended.
+    pub async fn check(&mut self) -> Result<()> {
+        let gone = self.processes().len() < 4;
+        if gone {
+            let error = anyhow::anyhow!("a process has ended");
+            return Err(self.blame(error).await);
+        }
+        Ok(())
+    }
+
     /// What is wrong may be that a process is gone: others notice it a moment before it can be waited for.
     async fn blame(&mut self, error: anyhow::Error) -> anyhow::Error {
         let Self {
@@ -241,7 +261,7 @@ impl Node {
         let folder = folder.join(role);
         std::fs::create_dir(&folder)?;
         let socket = folder.join("engine.sock");
-        config["engine"] = json!({"socket": socket, "sharedDirectory": folder});
+        config["engine"] = json!({"socket": socket, "sharedDirectory": folder, "queue": QUEUE});
         config["pod"] = json!({"name": role});
         config["http"] = json!({"admin": true});
         config["telemetry"] = json!({"log": "warn"});

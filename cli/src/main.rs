@@ -71,6 +71,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(args::Bench::Accuracy(args)) => accuracy(&args)?,
         Command::Bench(args::Bench::Link(output)) => return interruptible(link(&output)),
         Command::Bench(args::Bench::Peer(args)) => return interruptible(peer(args)),
+        Command::Bench(args::Bench::Soak(args)) => return interruptible(soak(&args)),
         Command::Bench(args::Bench::Ttft(args)) => return interruptible(ttft(&args)),
         Command::Demo(args) => return interruptible(demo(&args)),
     }
@@ -96,6 +97,23 @@ fn interruptible(work: impl Future<Output = Result<()>>) -> Result<ExitCode> {
 
 async fn demo(args: &args::Demo) -> Result<()> {
     demo::run(args, style(), &mut stdout()).await
+}
+
+async fn soak(args: &args::Soak) -> Result<()> {
+    let model = model_file::locate(args.model.model.as_deref())?;
+    let chat = Chat::open(&model)?;
+    let options = Options {
+        program: this_program()?,
+        model,
+        profile: args.model.profile.clone(),
+        link: args.link,
+        listen: SocketAddr::from((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
+        threads: threads(args.model.threads),
+        max_tokens: args.max_tokens,
+    };
+    let outcome = bench::soak::run(args, &chat, &options, style()).await?;
+    write_json(&args.output, &outcome.rows)?;
+    outcome.write(&mut stdout())
 }
 
 async fn ttft(args: &args::Ttft) -> Result<()> {

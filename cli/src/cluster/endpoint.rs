@@ -30,6 +30,11 @@ impl Endpoint {
         }
     }
 
+    /// Its URL, without a path.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
     /// Has the engine compute a prompt and keep it.
     pub(super) async fn warm(&self, prompt: &[u32]) -> Result<()> {
         let body = json!({"tokens": prompt});
