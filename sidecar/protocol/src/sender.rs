@@ -128,18 +128,19 @@ impl Sender {
         Ok(())
     }
 
-    /// Hands over a unit whose segments are ready to be sent, one [`Segment`] per segment of the plan. Units may come in
-    /// any order, each once.
+    /// Hands over the next segments of a unit, which are ready to be sent: all of them at once, or the first ones now and
+    /// the rest later. Units may come in any order. Gives the number of the first of these segments in its unit.
     pub fn publish(
         &mut self,
         transfer: TransferId,
         unit: UnitIndex,
         segments: &[Segment],
-    ) -> Result<(), PublishError> {
+    ) -> Result<usize, PublishError> {
         let Some(outgoing) = self.transfers.get_mut(&transfer) else {
             return Err(PublishError::Unknown(transfer));
         };
         let accepted = outgoing.state != Sending::Offered;
+        let first = outgoing.published(unit);
         let queued = outgoing.publish(unit, segments)?;
         if accepted {
             for (priority, key, whole) in queued {
@@ -149,7 +150,7 @@ impl Sender {
             let queued: Vec<_> = queued.collect();
             outgoing.held.extend(queued);
         }
-        Ok(())
+        Ok(first)
     }
 
     /// Ends a transfer because the application no longer wants it; nothing where it is over already.

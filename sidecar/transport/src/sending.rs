@@ -62,8 +62,8 @@ impl SenderHandle {
         self.command(Command::Open(open))
     }
 
-    /// Hands over a unit whose segments are ready, one per segment of the plan. A unit that doesn't fit the plan fails
-    /// its transfer; a unit of a transfer that is over is dropped.
+    /// Hands over the next segments of a unit, which are ready: all of them, or the first ones now and the rest later. What
+    /// doesn't fit the plan fails its transfer; what belongs to a transfer that is over is dropped.
     ///
     /// # Errors
     /// The link is over.
@@ -156,9 +156,9 @@ impl Payloads {
         self.segments.get_mut(row + usize::from(extent.segment.0))
     }
 
-    /// Puts a unit's segments in their places.
-    fn put(&mut self, unit: UnitIndex, segments: Vec<SegmentPayload>) {
-        let start = unit.0 as usize * self.plan.segments();
+    /// Puts a unit's segments from `first` on in their places.
+    fn put(&mut self, unit: UnitIndex, first: usize, segments: Vec<SegmentPayload>) {
+        let start = unit.0 as usize * self.plan.segments() + first;
         for (place, segment) in self.segments.iter_mut().skip(start).zip(segments) {
             *place = segment.bytes;
         }
@@ -198,9 +198,9 @@ impl Sending {
             })
             .collect();
         match self.machine.publish(transfer, unit, &segments) {
-            Ok(()) => {
+            Ok(first) => {
                 if let Some(payloads) = self.payloads.get_mut(&transfer) {
-                    payloads.put(unit, payload);
+                    payloads.put(unit, first, payload);
                 }
             }
             // It ended while the unit was on its way here: an event has said so.

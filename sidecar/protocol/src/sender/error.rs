@@ -38,12 +38,12 @@ pub enum PublishError {
     /// Published before.
     #[error("unit {0} was published before")]
     Twice(UnitIndex),
-    /// Not as many segments as the plan says.
-    #[error("a unit was published with {given} segments, and its plan has {planned}")]
+    /// None, or more segments than the plan still has.
+    #[error("{given} segments of a unit were published, and its plan has {planned} left")]
     Segments {
         /// Segments given.
         given: usize,
-        /// Segments in the plan.
+        /// Segments in the plan that were not published yet.
         planned: usize,
     },
     /// A segment is longer than the plan allows.

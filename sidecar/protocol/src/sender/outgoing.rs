@@ -21,8 +21,8 @@ pub(super) struct Outgoing {
     pub(super) transfer: TransferId,
     pub(super) deadline: Timestamp,
     plan: Arc<TransferPlan>,
-    /// One bit per unit.
-    published: Vec<u64>,
+    /// How many segments of each unit were published.
+    published: Vec<u8>,
     /// What was published before the receiver accepted.
     pub(super) held: Vec<Queued>,
     /// Segments that have not been handed out to their last byte.
@@ -36,30 +36,35 @@ impl Outgoing {
             state: Sending::Offered,
             transfer,
             deadline,
-            published: vec![0; units.div_ceil(64)],
+            published: vec![0; units],
             held: Vec::new(),
             unsent: units * plan.segments(),
             plan,
         }
     }
 
-    /// Takes a unit; all of it or, on an error, nothing.
+    /// Takes a unit's next segments; all of them or, on an error, none.
     pub(super) fn publish(
         &mut self,
         unit: UnitIndex,
         segments: &[Segment],
     ) -> Result<impl Iterator<Item = Queued>, PublishError> {
         let plan = &self.plan;
-        if unit.0 >= plan.units() {
+        let Some(published) = self.published.get_mut(unit.0 as usize) else {
             return Err(PublishError::Unit(unit));
+        };
+        let first = *published;
+        let left = plan.segments() - usize::from(first);
+        if left == 0 {
+            return Err(PublishError::Twice(unit));
         }
-        if segments.len() != plan.segments() {
+        if segments.is_empty() || segments.len() > left {
             return Err(PublishError::Segments {
                 given: segments.len(),
-                planned: plan.segments(),
+                planned: left,
             });
         }
-        for (number, segment) in numbered(segments) {
+        for (number, segment) in numbered(first, segments) {
             let bound = plan.bound(unit, number).unwrap_or(0);
             if segment.len > bound {
                 return Err(PublishError::Bound {
@@ -68,28 +73,33 @@ impl Outgoing {
                 });
             }
         }
-        let (word, bit) = (unit.0 as usize / 64, 1u64 << (unit.0 % 64));
-        if self.published[word] & bit != 0 {
-            return Err(PublishError::Twice(unit));
-        }
-        self.published[word] |= bit;
-        Ok(numbered(segments).filter_map(move |(number, segment)| {
-            let key = Key {
-                deadline: self.deadline,
-                transfer: self.transfer,
-                level: self.plan.level(number)?,
-                unit,
-                segment: number,
-            };
-            let whole = Whole {
-                len: segment.len,
-                checksum: segment.checksum,
-            };
-            Some((self.plan.priority(number)?, key, whole))
-        }))
+        // A unit has far fewer segments than a byte counts.
+        *published += u8::try_from(segments.len()).unwrap_or(u8::MAX);
+        Ok(
+            numbered(first, segments).filter_map(move |(number, segment)| {
+                let key = Key {
+                    deadline: self.deadline,
+                    transfer: self.transfer,
+                    level: self.plan.level(number)?,
+                    unit,
+                    segment: number,
+                };
+                let whole = Whole {
+                    len: segment.len,
+                    checksum: segment.checksum,
+                };
+                Some((self.plan.priority(number)?, key, whole))
+            }),
+        )
+    }
+
+    /// How many segments of a unit were published; zero where there is no such unit.
+    pub(super) fn published(&self, unit: UnitIndex) -> usize {
+        let published = self.published.get(unit.0 as usize);
+        published.map_or(0, |count| usize::from(*count))
     }
 }
 
-fn numbered(segments: &[Segment]) -> impl Iterator<Item = (SegmentIndex, &Segment)> {
-    (0u16..).map(SegmentIndex).zip(segments)
+fn numbered(first: u8, segments: &[Segment]) -> impl Iterator<Item = (SegmentIndex, &Segment)> {
+    (u16::from(first)..).map(SegmentIndex).zip(segments)
 }

@@ -85,9 +85,9 @@ fn a_sender_takes_no_command_that_the_receiver_would_refuse() {
         Err(PublishError::Unit(UnitIndex(2)))
     );
     assert_eq!(
-        publish(&mut sender, 0, &segments(1)[..1]),
+        publish(&mut sender, 0, &[segments(1), segments(1)].concat()),
         Err(PublishError::Segments {
-            given: 1,
+            given: 4,
             planned: 2
         })
     );
@@ -102,6 +102,20 @@ fn a_sender_takes_no_command_that_the_receiver_would_refuse() {
     assert_eq!(
         publish(&mut sender, 0, &segments(1)),
         Err(PublishError::Twice(UnitIndex(0)))
+    );
+    // A unit may come in pieces.
+    assert_eq!(publish(&mut sender, 1, &segments(1)[..1]), Ok(0));
+    assert_eq!(
+        publish(&mut sender, 1, &[]),
+        Err(PublishError::Segments {
+            given: 0,
+            planned: 1
+        })
+    );
+    assert_eq!(publish(&mut sender, 1, &segments(1)[..1]), Ok(1));
+    assert_eq!(
+        publish(&mut sender, 1, &segments(1)[..1]),
+        Err(PublishError::Twice(UnitIndex(1)))
     );
     sender.cancel(NAME, "enough");
     assert_eq!(sender.open(open(1), at(0)), Err(OpenError::Reused(NAME)));

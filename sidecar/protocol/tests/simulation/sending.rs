@@ -215,6 +215,6 @@ fn publish(
     let published = sender.publish(job.transfer, unit, &segments);
     assert!(matches!(
         published,
-        Ok(()) | Err(lynx_protocol::sender::PublishError::Unknown(_))
+        Ok(_) | Err(lynx_protocol::sender::PublishError::Unknown(_))
     ));
 }
