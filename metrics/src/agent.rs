@@ -37,7 +37,7 @@ pub const KV_FAILURES: Label = Label {
     name: "reason",
     values: Described(
         "`no-peer`: no prefill agent could be asked; `peer`: it refused, or failed; `link`: the link was lost; \
-         `deadline`: it did not come in time; `content`: what came could not be merged",
+         `deadline`: it did not come in time; `content`: what came could not be merged; `memory`: there was none to receive it into",
     ),
 };
 /// Why a chunk was thrown away.
@@ -71,7 +71,8 @@ pub const PEER: Label = Label {
 pub const POOL: Label = Label {
     name: "pool",
     values: Described(
-        "`receive`: what links may have on its way to this agent, granted and not yet merged",
+        "`receive`: what links may have on its way to this agent, granted and not yet merged; `merge`: the KV of transfers under way, as BF16, \
+         until all of it is merged; `split` (prefill): what is split and not sent",
     ),
 };
 
@@ -204,9 +205,9 @@ group! {
 group! {
     /// What the process takes.
     MEMORY = "Memory and process" {
-        POOL_BYTES: Gauge, Bytes, Decode, "lynx_memory_bytes" [POOL]
+        POOL_BYTES: Gauge, Bytes, Agents, "lynx_memory_bytes" [POOL]
             "What of a bounded pool of memory is taken";
-        POOL_LIMIT: Gauge, Bytes, Decode, "lynx_memory_limit_bytes" [POOL]
+        POOL_LIMIT: Gauge, Bytes, Agents, "lynx_memory_limit_bytes" [POOL]
             "The pool's bound";
         RESIDENT: Gauge, Bytes, Agents, "process_resident_memory_bytes" []
             "Resident memory of the agent's process, the engine's KV pool included as far as it was touched";

@@ -8,13 +8,15 @@ mod received;
 mod tests;
 pub mod whole_blocks;
 
+use std::ops::Range;
+
 use lynx_kernels::{
     BLOCK_TOKENS, Codec, Cuts, CutsError, Kind, KvShape, LayerOrder, MergeError, PlanError,
     Profile, PromptPlan, RawTokens, TileSource, UnitBuffer, UnitPlan, UnitRef, checksum,
 };
 use lynx_proto::peer::v1;
 use lynx_protocol::{PlanError as TransferError, TransferPlan};
-use lynx_units::Width;
+use lynx_units::{Bytes, Priority, SegmentIndex, UnitIndex, Width};
 use prost::Message as _;
 
 pub use self::received::{Next, NoSuchSegment, Received};
@@ -223,16 +225,62 @@ impl Coding {
         unit: usize,
         blocks: &Readable,
     ) -> Result<Segments, EncodeError> {
+        self.encode_part(codec, profile, unit, blocks, 0..self.transfer.segments())
+    }
+
+    /// How many segments of a unit are its anchor: the first ones.
+    pub fn anchor_segments(&self) -> usize {
+        let segments = 0..self.transfer.segments();
+        let of_anchor = segments.filter(|segment| self.priority(*segment) == Priority::Anchor);
+        of_anchor.count()
+    }
+
+    /// What the anchor of one unit takes at most, and what the rest of it does.
+    pub fn bounds(&self, unit: usize) -> [Bytes; 2] {
+        let mut bounds = [Bytes::ZERO; 2];
+        for segment in 0..self.transfer.segments() {
+            let index = SegmentIndex(u16::try_from(segment).unwrap_or(u16::MAX));
+            let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
+            let bound = self.transfer.bound(unit, index).unwrap_or(0);
+            bounds[self.priority(segment).index()] += Bytes::new(bound.into());
+        }
+        bounds
+    }
+
+    fn priority(&self, segment: usize) -> Priority {
+        let index = SegmentIndex(u16::try_from(segment).unwrap_or(u16::MAX));
+        let priority = self.transfer.priority(index);
+        priority.unwrap_or(Priority::Residual)
+    }
+
+    /// The same for some of its segments, in order.
+    ///
+    /// # Errors
+    /// Where there is no such unit, or its tokens are not published.
+    pub fn encode_part(
+        &self,
+        codec: &Codec,
+        profile: &Profile,
+        unit: usize,
+        blocks: &Readable,
+        wanted: Range<usize>,
+    ) -> Result<Segments, EncodeError> {
         let unit = self.unit(unit, blocks.shape())?;
         let source = blocks.source(unit.layer, unit.plan.kind(), unit.plan.tokens())?;
         let segments = match baseline(self.method) {
             Some(baseline) => vec![whole_blocks::encode(baseline, unit.plan, &source)?],
-            None => self.encode_lynx(codec, profile.layer(unit.layer), unit.plan, &source),
+            None => {
+                let order = profile.layer(unit.layer);
+                let with_tail = self.has_tail() && wanted.end == self.transfer.segments();
+                self.encode_lynx(codec, order, unit.plan, &source, with_tail)
+            }
         };
+        let segments = segments.into_iter().take(wanted.end).skip(wanted.start);
         Ok(segments
-            .into_iter()
-            .map(|bytes| {
+            .map(|mut bytes| {
                 let sum = checksum(&bytes);
+                // What was reserved for the worst case would lie there until the last byte is sent.
+                bytes.shrink_to_fit();
                 (bytes, sum)
             })
             .collect())
@@ -244,11 +292,12 @@ impl Coding {
         order: &LayerOrder,
         plan: &UnitPlan,
         source: &impl TileSource,
+        with_tail: bool,
     ) -> Vec<Vec<u8>> {
         let mut unit = UnitBuffer::default();
         unit.reserve(plan);
         codec.split(plan, order, source, &mut unit);
-        if self.has_tail() {
+        if with_tail {
             codec.encode_tail(plan, source, &mut unit.tail);
         }
         let UnitBuffer {
@@ -259,7 +308,7 @@ impl Coding {
         steps.resize(self.steps, Vec::new());
         let mut segments = vec![head];
         segments.append(&mut steps);
-        if self.has_tail() {
+        if with_tail {
             segments.push(tail);
         }
         segments

@@ -80,6 +80,12 @@ pub fn main(args: &AgentArgs) -> ExitCode {
             return ExitCode::from(BAD_CONFIGURATION);
         }
     };
+    if !config.ignored_variables.is_empty() {
+        tracing::warn!(
+            variables = config.ignored_variables.join(" "),
+            "these variables look like this agent's and are none: they change nothing"
+        );
+    }
     let ended = work(config);
     if let Err(error) = &ended {
         tracing::error!("{error:#}");
@@ -126,7 +132,7 @@ fn work(config: Config) -> anyhow::Result<()> {
         tokio::select! {
             ended = run(config, signals.next()) => ended.map_err(anyhow::Error::from),
             () = async { impatient.next().await; impatient.next().await; } => {
-                anyhow::bail!("ended before the drain did: a second signal came")
+                anyhow::bail!("a second signal came: ending at once, with all that is in flight")
             }
         }
     });

@@ -9,6 +9,7 @@ mod fields;
 mod mistakes;
 mod print;
 mod read;
+mod strangers;
 pub(crate) mod values;
 
 use std::net::{IpAddr, SocketAddr};
@@ -47,6 +48,8 @@ pub struct Config {
     pub drain_deadline: Duration,
     /// Logs and traces.
     pub telemetry: Telemetry,
+    /// Variables that begin like this agent's and mean nothing to it: to be told of once there is a log.
+    pub ignored_variables: Vec<String>,
 }
 
 /// Which end of the transfers an agent is.
@@ -136,6 +139,14 @@ pub struct Transfer {
     pub deadline: Duration,
     /// Memory for what has arrived and is not merged, in all.
     pub receive_buffer: Bytes,
+    /// Memory for what transfers under way bring until all of it is merged. Decode only.
+    pub merge_buffer: Bytes,
+    /// Memory for what is split and not sent, in all. Prefill only.
+    pub send_buffer: Bytes,
+    /// Most transfers under way for one decode agent. Prefill only.
+    pub per_peer: usize,
+    /// Most transfers under way in all. Prefill only.
+    pub most: usize,
 }
 
 /// How wide the anchor is.
@@ -152,8 +163,29 @@ pub enum Anchor {
 pub struct Http {
     /// The largest body of a request.
     pub max_body: Bytes,
+    /// What the bodies of all requests under way may take.
+    pub body_memory: Bytes,
+    /// How many connections there may be.
+    pub max_connections: usize,
+    /// How long the head of the next request on a connection may take.
+    pub idle_timeout: Duration,
+    /// How long a request's body may take.
+    pub body_timeout: Duration,
+    /// How long a client may take nothing of its answer.
+    pub write_timeout: Duration,
     /// Whether the endpoints that change the engine's prefix cache are there.
     pub admin: bool,
+}
+
+impl Http {
+    /// What connections may do.
+    pub const fn limits(&self) -> crate::http::Limits {
+        crate::http::Limits {
+            connections: self.max_connections,
+            idle: self.idle_timeout,
+            write: self.write_timeout,
+        }
+    }
 }
 
 /// Logs and traces.
@@ -177,11 +209,17 @@ impl Config {
     pub fn load(path: Option<&Path>) -> Result<Self, Mistakes> {
         let text = match path {
             None => String::new(),
-            Some(path) => {
-                std::fs::read_to_string(path).map_err(|error| Mistakes::unreadable(path, &error))?
-            }
+            Some(path) => read::file(path).map_err(|error| Mistakes::unreadable(path, &error))?,
         };
-        Self::parse(&text, &environment)
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let strangers = strangers::find(names);
+        let mut raw = read::read(&text, &environment);
+        raw.mistakes.extend(strangers.misspelt);
+        let config = build::build(raw)?;
+        Ok(Self {
+            ignored_variables: strangers.ignored,
+            ..config
+        })
     }
 
     /// The same from a text and from whatever knows the variables.

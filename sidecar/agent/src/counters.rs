@@ -17,7 +17,7 @@ use lynx_metrics::agent;
 pub use self::drafts::{Drafts, WidthDrafts};
 pub use self::histogram::{Histogram, Observed};
 pub use self::links::{Counted, LinkSums, Links};
-pub use self::memory::{Pool, Pools, Usage};
+pub use self::memory::{InUse, Pool, Pools, Usage};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -106,6 +106,8 @@ pub enum KvFailure {
     Deadline,
     /// What came could not be merged, or was not what was asked for.
     Content,
+    /// There was no memory to receive it into.
+    Memory,
 }
 
 /// How often KV did not come, by reason.
@@ -114,12 +116,13 @@ pub struct KvFailures([Counter; KvFailure::ALL.len()]);
 
 impl KvFailure {
     /// Every reason.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::NoPeer,
         Self::Peer,
         Self::Link,
         Self::Deadline,
         Self::Content,
+        Self::Memory,
     ];
 
     /// A short name, for labels.
@@ -130,6 +133,7 @@ impl KvFailure {
             Self::Link => "link",
             Self::Deadline => "deadline",
             Self::Content => "content",
+            Self::Memory => "memory",
         }
     }
 }

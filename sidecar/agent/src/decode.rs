@@ -47,7 +47,7 @@ use self::request::{Kv, Request};
 use self::terms::Terms;
 use crate::config::{Config, Transfer};
 use crate::control::Status;
-use crate::counters::Counters;
+use crate::counters::{Counters, Pool};
 use crate::drafting::Drafting;
 use crate::drain::Drain;
 use crate::peers::{LinkSettings, News, Peers, What};
@@ -254,6 +254,8 @@ impl Decoder {
         signals: mpsc::UnboundedSender<Signal>,
     ) -> io::Result<Self> {
         let budget = settings.transfer.receive_buffer;
+        let merge = settings.transfer.merge_buffer.get();
+        counters.memory.of(Pool::Merge).set_limit(merge);
         let window = Bytes::new(budget.get() / WINDOWS);
         let links = LinkSettings {
             clock,
@@ -321,6 +323,19 @@ impl Decoder {
         self.requests
             .values()
             .any(|request| matches!(request.kv, Kv::Loading(_)))
+    }
+}
+
+/// The agent ends in the middle of work: clients are told what they can do, and not that something broke.
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        let requests = self.requests.values().chain(&self.waiting);
+        for request in requests.filter(|request| !request.aborted) {
+            request.answer.refuse(Refusal::Unavailable(
+                "this agent ends before the answer did: try again, another replica takes it"
+                    .to_owned(),
+            ));
+        }
     }
 }
 

@@ -4,9 +4,11 @@
 //! be read is handed in at [`Requests`], and what becomes of it is written as it comes.
 
 mod admin;
+mod admission;
 mod answer;
 mod chat;
 mod completion;
+mod connections;
 mod error;
 mod exchange;
 mod extension;
@@ -14,6 +16,7 @@ mod fields;
 mod health;
 mod models;
 mod parse;
+mod patience;
 mod serve;
 mod stream;
 #[cfg(test)]
@@ -24,11 +27,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::middleware;
 use axum::routing::{any, get, post};
 use lynx_proto::operator::v1::Policy;
 use lynx_units::Bytes;
 use tokio::sync::{Semaphore, watch};
 
+use self::admission::Gate;
+pub use self::connections::{Limits, serve};
 use self::error::ApiError;
 use crate::config::{Config, Role};
 use crate::control::Status;
@@ -52,6 +58,10 @@ pub struct Settings {
     pub drain_deadline: Duration,
     /// How many requests may be under way at a time; more get 429.
     pub queue: usize,
+    /// What the bodies of all requests under way may take.
+    pub body_memory: Bytes,
+    /// How long a request's body may take to come.
+    pub body_timeout: Duration,
 }
 
 impl Settings {
@@ -64,6 +74,8 @@ impl Settings {
             allow_provisional: config.transfer.allow_provisional,
             drain_deadline: config.drain_deadline,
             queue: config.engine.queue,
+            body_memory: config.http.body_memory,
+            body_timeout: config.http.body_timeout,
         }
     }
 }
@@ -147,14 +159,31 @@ pub fn drain_router(settings: &Settings, inputs: &Inputs) -> Router {
         .with_state(drain)
 }
 
-/// Everything else that is served.
-pub fn router(settings: Settings, inputs: Inputs) -> Router {
-    let limit = usize::try_from(settings.max_body.get()).unwrap_or(usize::MAX);
-    let mut router = Router::new()
+/// What is answered where clients have all connections: how the agent is.
+pub fn crowded_router(settings: &Settings, inputs: &Inputs) -> Router {
+    let app = App {
+        settings: settings.clone(),
+        inputs: inputs.clone(),
+        places: Arc::new(Semaphore::new(0)),
+    };
+    probes()
+        .fallback(async || ApiError::crowded())
+        .method_not_allowed_fallback(async || ApiError::method())
+        .with_state(app)
+}
+
+fn probes() -> Router<App> {
+    Router::new()
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/startupz", get(health::started))
-        .route("/metrics", get(health::metrics));
+        .route("/metrics", get(health::metrics))
+}
+
+/// Everything else that is served.
+pub fn router(settings: Settings, inputs: Inputs) -> Router {
+    let limit = usize::try_from(settings.max_body.get()).unwrap_or(usize::MAX);
+    let mut router = probes();
     if settings.role == Role::Decode {
         router = router
             .route("/v1/completions", post(completion::handle))
@@ -167,6 +196,11 @@ pub fn router(settings: Settings, inputs: Inputs) -> Router {
             .route("/lynx/v1/prefix-cache/reset", post(admin::reset))
             .route("/lynx/v1/prefix-cache/warm", post(admin::warm));
     }
+    let gate = Gate::new(
+        settings.body_memory.get(),
+        settings.max_body.get(),
+        settings.body_timeout,
+    );
     let places = Arc::new(Semaphore::new(settings.queue));
     let app = App {
         settings,
@@ -177,5 +211,6 @@ pub fn router(settings: Settings, inputs: Inputs) -> Router {
         .fallback(async || ApiError::no_such_path())
         .method_not_allowed_fallback(async || ApiError::method())
         .layer(DefaultBodyLimit::max(limit))
+        .layer(middleware::from_fn_with_state(gate, admission::admit))
         .with_state(app)
 }

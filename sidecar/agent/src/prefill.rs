@@ -4,6 +4,7 @@
 //! nothing in that loop waits for any of them. It decides nothing about bytes on the wire (the links' schedulers do) and
 //! nothing about when prompts are computed (the engine does).
 
+mod budget;
 mod ending;
 mod node;
 mod service;
@@ -24,7 +25,7 @@ use lynx_proto::peer::v1::{CheckRequest, CheckResponse, ProbeFacts};
 use lynx_protocol::sender::Event;
 use lynx_protocol::wire::EncodeError;
 use lynx_transport::{Clock, LinkConfig, ListenError, Listener};
-use lynx_units::Epoch;
+use lynx_units::{Bytes, Epoch};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
@@ -46,6 +47,9 @@ use crate::session::{Attached, Engine, Message};
 /// whose caller has vanished is ended.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
+/// How many questions of one connection are looked at at a time: each may be as long as a prompt.
+const QUESTIONS: usize = 64;
+
 /// How often the agent's state is told to those who watch it.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -65,6 +69,10 @@ pub struct Options {
     pub data: SocketAddr,
     /// Where peers are told that links are, where it isn't there.
     pub announced_data: Option<String>,
+    /// What may be split and not sent yet, for all links together.
+    pub send_buffer: Bytes,
+    /// Most transfers under way for one decode agent, and for all of them together.
+    pub most_transfers: [usize; 2],
     /// The profile of a model.
     pub choose_profile: ChooseProfile,
     /// Who may still come in, and what is in flight: transfers, until their last byte is with the decode agent.
@@ -143,7 +151,8 @@ impl Prefill {
         let control_address = control.local_addr().map_err(failed)?;
         let (signals, inbox) = mpsc::unbounded_channel();
         let done = signals.clone();
-        let splitting = Splitting::start(Codec::detect(), move |split| {
+        let (room, counters) = (options.send_buffer, Arc::clone(&options.counters));
+        let splitting = Splitting::start(Codec::detect(), room, counters, move |split| {
             // A role that has ended needs to know no more.
             drop(done.send(Signal::Split(split)));
         });
@@ -181,9 +190,13 @@ impl Prefill {
         let Self {
             control, mut role, ..
         } = self;
+        // A transfer's stream is open for as long as the transfer: those are bounded by themselves.
+        let streams = role.options.most_transfers[0] + QUESTIONS;
         let server = tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
+            .concurrency_limit_per_connection(QUESTIONS)
+            .max_concurrent_streams(u32::try_from(streams).ok())
             .add_service(Service::server(role.signals.clone()))
             .serve_with_incoming(TcpListenerStream::new(control));
         let serving = async {

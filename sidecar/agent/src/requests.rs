@@ -103,7 +103,10 @@ pub enum Refusal {
     /// The request itself is at fault: 400.
     #[error("{0}")]
     Invalid(String),
-    /// No engine is attached, or it is full, or the agent is draining: 503, and may be tried again.
+    /// As much is under way as may be: 429, and may be tried again.
+    #[error("{0}")]
+    Busy(String),
+    /// No engine is attached, or the agent is draining: 503, and may be tried again.
     #[error("{0}")]
     Unavailable(String),
     /// Something broke: 500.

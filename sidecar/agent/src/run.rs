@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::ListenerExt as _;
 use lynx_proto::operator::v1::{Hello, Role as OperatorRole};
 use lynx_transport::Clock;
 use tokio::net::TcpListener;
@@ -181,9 +180,11 @@ impl Agent {
             metrics: Arc::new(metrics),
         };
         let orders = http::drain_router(&settings, &inputs);
-        let router = http::router(settings, inputs);
+        let crowded = http::crowded_router(&settings, &inputs);
+        let routers = [http::router(settings, inputs), crowded];
+        let limits = config.http.limits();
         let mut parts = JoinSet::new();
-        parts.spawn(take_orders(drain_listener, orders));
+        parts.spawn(take_orders(drain_listener, orders, limits));
         if let Some(address) = config.operator.clone() {
             let peer = prefill.as_ref().map(Prefill::control_address);
             let sources = control::Sources {
@@ -211,7 +212,7 @@ impl Agent {
         }
         let stop = CancellationToken::new();
         let mut servers = JoinSet::new();
-        servers.spawn(serve(listener, router, stop.clone()));
+        servers.spawn(serve(listener, routers, limits, stop.clone()));
         tracing::info!(role = config.role.name(), %http, "the agent listens");
         tokio::select! {
             ended = parts.join_next() => return ended_early(ended),
@@ -219,27 +220,31 @@ impl Agent {
             () = shutdown => {}
         }
         drain_for(&drain, config.drain_deadline).await;
+        // What is left is told that it ends, while there is still somebody to write it.
+        parts.shutdown().await;
         stop.cancel();
-        match tokio::time::timeout(LAST_ANSWERS, servers.join_next()).await {
-            Ok(Some(Ok(served))) => served,
-            Ok(_) => Err(RunError::Ended),
-            // Somebody holds a connection open.
-            Err(_) => Ok(()),
-        }
+        last_answers(servers).await
+    }
+}
+
+/// Lets the server write what it has.
+async fn last_answers(mut servers: JoinSet<Result<(), RunError>>) -> Result<(), RunError> {
+    match tokio::time::timeout(LAST_ANSWERS, servers.join_next()).await {
+        Ok(Some(Ok(served))) => served,
+        Ok(_) => Err(RunError::Ended),
+        // Somebody holds a connection open.
+        Err(_) => Ok(()),
     }
 }
 
 async fn serve(
     listener: TcpListener,
-    router: Router,
+    routers: [Router; 2],
+    limits: http::Limits,
     stop: CancellationToken,
 ) -> Result<(), RunError> {
-    let listener = listener.tap_io(|connection| {
-        // Tokens are small and wanted at once.
-        drop(connection.set_nodelay(true));
-    });
-    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
-    served.await.map_err(RunError::Serve)
+    let served = http::serve(listener, routers, limits, stop).await;
+    served.map_err(RunError::Serve)
 }
 
 async fn drain_for(drain: &Drain, patience: Duration) {
@@ -265,6 +270,8 @@ fn prefill_options(config: &Config, drain: &Drain, counters: &Arc<Counters>) -> 
         control: config.listen.peer,
         data: config.listen.data,
         announced_data: config.listen.announced_data.clone(),
+        send_buffer: config.transfer.send_buffer,
+        most_transfers: [config.transfer.per_peer, config.transfer.most],
         choose_profile: Arc::new(move |model, shape| {
             profile::choose(own.as_deref(), model, shape).map_err(|error| chain(&error))
         }),
@@ -314,9 +321,19 @@ fn hello(config: &Config, life: &str, peer: Option<SocketAddr>) -> Hello {
     }
 }
 
-async fn take_orders(listener: TcpListener, orders: axum::Router) -> Result<(), RunError> {
-    let served = axum::serve(listener, orders).await;
-    served.map_err(RunError::Serve)
+/// Few have a reason to call there.
+async fn take_orders(
+    listener: TcpListener,
+    orders: Router,
+    limits: http::Limits,
+) -> Result<(), RunError> {
+    const CALLERS: usize = 32;
+    let limits = http::Limits {
+        connections: CALLERS.min(limits.connections),
+        ..limits
+    };
+    let routers = [orders.clone(), orders];
+    serve(listener, routers, limits, CancellationToken::new()).await
 }
 
 async fn talk(

@@ -94,6 +94,8 @@ async fn serve(gone: UnboundedSender<()>) -> SocketAddr {
         allow_provisional: true,
         drain_deadline: Duration::from_secs(1),
         queue: 8,
+        body_memory: Bytes::from_mib(4),
+        body_timeout: Duration::from_secs(30),
     };
     let inputs = Inputs {
         requests,

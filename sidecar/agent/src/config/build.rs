@@ -54,6 +54,11 @@ pub(super) fn build(raw: Raw) -> Result<Config, Mistakes> {
         transfer: transfer(&mut reader),
         http: Http {
             max_body: reader.one(path::MAX_BODY, values::bytes),
+            body_memory: reader.one(path::BODY_MEMORY, values::bytes),
+            max_connections: reader.one(path::MAX_CONNECTIONS, |text| number(text, 1, 100_000)),
+            idle_timeout: reader.one(path::IDLE_TIMEOUT, values::duration),
+            body_timeout: reader.one(path::BODY_TIMEOUT, values::duration),
+            write_timeout: reader.one(path::WRITE_TIMEOUT, values::duration),
             admin: reader.one(path::ADMIN, truth),
         },
         drain_deadline: reader.one(path::DRAIN_DEADLINE, values::duration),
@@ -68,6 +73,7 @@ pub(super) fn build(raw: Raw) -> Result<Config, Mistakes> {
                 (!text.is_empty()).then(|| text.to_owned())
             }),
         },
+        ignored_variables: Vec::new(),
     };
     together(&config, &mut reader.raw);
     Mistakes::of(reader.raw.mistakes)?;
@@ -92,6 +98,10 @@ fn transfer(reader: &mut Reader) -> Transfer {
         allow_provisional: reader.one(path::ALLOW_PROVISIONAL, truth),
         deadline: reader.one(path::DEADLINE, values::duration),
         receive_buffer: reader.one(path::RECEIVE_BUFFER, values::bytes),
+        merge_buffer: reader.one(path::MERGE_BUFFER, values::bytes),
+        send_buffer: reader.one(path::SEND_BUFFER, values::bytes),
+        per_peer: reader.one(path::PER_PEER, |text| number(text, 1, 1000)),
+        most: reader.one(path::MOST, |text| number(text, 1, 100_000)),
     }
 }
 

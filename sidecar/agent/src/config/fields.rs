@@ -39,7 +39,16 @@ pub(super) mod path {
     pub(in super::super) const ALLOW_PROVISIONAL: &str = "transfer.allowProvisional";
     pub(in super::super) const DEADLINE: &str = "transfer.deadline";
     pub(in super::super) const RECEIVE_BUFFER: &str = "transfer.receiveBuffer";
+    pub(in super::super) const MERGE_BUFFER: &str = "transfer.mergeBuffer";
+    pub(in super::super) const SEND_BUFFER: &str = "transfer.sendBuffer";
+    pub(in super::super) const PER_PEER: &str = "transfer.maxPerPeer";
+    pub(in super::super) const MOST: &str = "transfer.maxTransfers";
     pub(in super::super) const MAX_BODY: &str = "http.maxBody";
+    pub(in super::super) const BODY_MEMORY: &str = "http.bodyMemory";
+    pub(in super::super) const MAX_CONNECTIONS: &str = "http.maxConnections";
+    pub(in super::super) const IDLE_TIMEOUT: &str = "http.idleTimeout";
+    pub(in super::super) const BODY_TIMEOUT: &str = "http.bodyTimeout";
+    pub(in super::super) const WRITE_TIMEOUT: &str = "http.writeTimeout";
     pub(in super::super) const ADMIN: &str = "http.admin";
     pub(in super::super) const DRAIN_DEADLINE: &str = "drain.deadline";
     pub(in super::super) const OTLP_ENDPOINT: &str = "telemetry.otlpEndpoint";
@@ -225,10 +234,64 @@ pub(super) const FIELDS: &[Field] = &[
         about: "Memory for what has arrived and is not merged, in all.",
     },
     Field {
+        path: path::MERGE_BUFFER,
+        default: "1Gi",
+        allowed: SIZE,
+        about: "Memory for what transfers under way bring until all of it is merged. Decode only.",
+    },
+    Field {
+        path: path::SEND_BUFFER,
+        default: "256Mi",
+        allowed: SIZE,
+        about: "Memory for what is split and not sent, in all; splitting waits. Prefill only.",
+    },
+    Field {
+        path: path::PER_PEER,
+        default: "256",
+        allowed: "a number from 1 to 1000",
+        about: "Most transfers under way for one decode agent; more are refused. Prefill only.",
+    },
+    Field {
+        path: path::MOST,
+        default: "1024",
+        allowed: "a number from 1 to 100000",
+        about: "Most transfers under way in all; more are refused. Prefill only.",
+    },
+    Field {
         path: path::MAX_BODY,
         default: "4Mi",
         allowed: SIZE,
         about: "The largest request.",
+    },
+    Field {
+        path: path::BODY_MEMORY,
+        default: "256Mi",
+        allowed: SIZE,
+        about: "What the bodies of all requests under way may take. More get 429.",
+    },
+    Field {
+        path: path::MAX_CONNECTIONS,
+        default: "1024",
+        allowed: "a number from 1 to 100000",
+        about: "How many connections there may be. A few more may ask how the agent is; others get 503.",
+    },
+    Field {
+        path: path::IDLE_TIMEOUT,
+        default: "75s",
+        allowed: TIME,
+        about: "How long the head of the next request on a connection may take.",
+    },
+    Field {
+        path: path::BODY_TIMEOUT,
+        default: "30s",
+        allowed: TIME,
+        about: "How long a request's body may take.",
+    },
+    Field {
+        path: path::WRITE_TIMEOUT,
+        default: "30s",
+        allowed: TIME,
+        about: "How long a client may take nothing of its answer before it is cut off.",
     },
     Field {
         path: path::ADMIN,

@@ -1,6 +1,9 @@
 //! The file and the variables as texts by path, before anything is made of them.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 use serde_norway::Value;
 
@@ -23,14 +26,59 @@ pub(super) struct Raw {
     pub(super) mistakes: Vec<Mistake>,
 }
 
+/// The longest file: every field ten times over. A parser is not to be fed what can be no configuration.
+pub(super) const MAX_BYTES: usize = 256 << 10;
+/// The deepest nesting that is parsed: the fields have four levels, and a parser's time may grow with the square of it.
+const MAX_DEPTH: usize = 32;
+
+/// The text of a file.
+///
+/// # Errors
+/// It can't be read, or is too long.
+pub(super) fn file(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let most = MAX_BYTES as u64;
+    File::open(path)?.take(most + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Why a text is not even given to the parser.
+fn unparsable(yaml: &str) -> Option<String> {
+    if yaml.len() > MAX_BYTES {
+        return Some(format!("it has more than {MAX_BYTES} bytes"));
+    }
+    let mut depth = 0_usize;
+    for line in yaml.lines() {
+        // `- - - a` and `? ? ? a` nest within a line; indentation nests over lines.
+        let indent = line.len() - line.trim_start().len();
+        let markers = line
+            .split(' ')
+            .filter(|word| matches!(*word, "-" | "?" | ":"));
+        if indent / 2 + markers.count() > MAX_DEPTH * 2 {
+            return Some("it is nested too deeply".to_owned());
+        }
+        for byte in line.bytes() {
+            match byte {
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth > MAX_DEPTH {
+                return Some("it is nested too deeply".to_owned());
+            }
+        }
+    }
+    None
+}
+
 /// Reads the file's text, then the variables, which win.
 pub(super) fn read(yaml: &str, environment: &dyn Fn(&str) -> Option<String>) -> Raw {
     let mut raw = Raw::default();
-    match serde_norway::from_str::<Value>(yaml) {
-        Ok(Value::Null) => {}
-        Ok(Value::Mapping(fields)) => walk("", &fields, &mut raw),
-        Ok(_) => raw.mistake("the file", "it is not a mapping of fields to values"),
-        Err(error) => raw.mistake("the file", &format!("it is not YAML: {error}")),
+    // Some editors begin a file with a byte order mark.
+    let yaml = yaml.strip_prefix('\u{feff}').unwrap_or(yaml);
+    match unparsable(yaml) {
+        None => parse(yaml, &mut raw),
+        Some(why) => raw.mistake("the file", &why),
     }
     for field in FIELDS {
         let name = variable(field.path);
@@ -46,6 +94,15 @@ pub(super) fn read(yaml: &str, environment: &dyn Fn(&str) -> Option<String>) -> 
         }
     }
     raw
+}
+
+fn parse(yaml: &str, raw: &mut Raw) {
+    match serde_norway::from_str::<Value>(yaml) {
+        Ok(Value::Null) => {}
+        Ok(Value::Mapping(fields)) => walk("", &fields, raw),
+        Ok(_) => raw.mistake("the file", "it is not a mapping of fields to values"),
+        Err(error) => raw.mistake("the file", &format!("it is not YAML: {error}")),
+    }
 }
 
 impl Raw {

@@ -150,6 +150,30 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_mistake() {
+    let config = Config::parse("\u{feff}role: prefill", &none).unwrap();
+    assert_eq!(config.role, Role::Prefill);
+}
+
+#[test]
+fn what_is_too_long_or_nested_too_deeply_is_refused_before_it_is_parsed() {
+    let deep = |open: &str| open.repeat(200_000 / open.len());
+    for yaml in [
+        deep("["),
+        deep("{a: "),
+        deep("- "),
+        deep("? "),
+        deep("[{"),
+        format!("{}a: 1", " ".repeat(100_000)),
+        "# ".repeat(1 << 20),
+    ] {
+        let found = mistakes(&yaml);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].0, "the file", "{found:?}");
+    }
+}
+
+#[test]
 fn any_text_is_a_configuration_or_says_what_is_wrong() {
     bolero::check!().with_type::<String>().for_each(|text| {
         if let Err(found) = Config::parse(text, &none) {

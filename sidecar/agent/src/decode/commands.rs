@@ -9,7 +9,7 @@ use super::request::{AbortOnDrop, Kv, Request};
 use super::spans::Spans;
 use super::{Decoder, Signal};
 use crate::clock::unix_ns;
-use crate::counters::KvFailure;
+use crate::counters::{KvFailure, Pool};
 use crate::drain::InFlight;
 use crate::requests::{Command, Generate, Generated, Input, Refusal};
 
@@ -47,7 +47,7 @@ impl Decoder {
         request.client = Some(AbortOnDrop(watch.abort_handle()));
         request.in_flight = Some(in_flight);
         // Nobody overtakes those who wait.
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && self.has_memory() {
             self.submit(request);
         } else {
             self.waiting.push_back(request);
@@ -68,7 +68,8 @@ impl Decoder {
         }
         let most = self.settings.queue;
         if self.requests.len() + self.waiting.len() >= most {
-            return unavailable(format!("{most} requests are in flight: try again later"));
+            let why = format!("{most} requests are in flight (engine.queue): try again later");
+            return Err(Refusal::Busy(why));
         }
         Ok(in_flight)
     }
@@ -116,9 +117,17 @@ impl Decoder {
 
     /// Something has ended, or a while has passed: the engine may have room for the one that has waited longest.
     pub(super) fn submit_next(&mut self) {
-        if let Some(request) = self.waiting.pop_front() {
+        if self.has_memory()
+            && let Some(request) = self.waiting.pop_front()
+        {
             self.submit(request);
         }
+    }
+
+    /// Whether transfers under way leave memory for another one, of whatever length.
+    fn has_memory(&self) -> bool {
+        let usage = self.counters.memory.of(Pool::Merge);
+        usage.taken() < usage.limit()
     }
 
     pub(super) fn client_gone(&mut self, key: u64) {

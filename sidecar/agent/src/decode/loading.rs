@@ -19,7 +19,7 @@ use super::{Decoder, Signal};
 use crate::clock::unix_ns;
 use crate::coding::{Coding, CodingError, Descriptor};
 use crate::config;
-use crate::counters::KvFailure;
+use crate::counters::{InUse, KvFailure, Pool};
 use crate::drafting::Wanted;
 use crate::identity::profile_name;
 use crate::integrity;
@@ -35,6 +35,8 @@ enum LoadError {
     NoPeer,
     #[error("no engine is attached")]
     NoEngine,
+    #[error("transfers under way have all memory that they may (transfer.mergeBuffer)")]
+    Memory,
     #[error(transparent)]
     Coding(#[from] CodingError),
 }
@@ -59,7 +61,10 @@ impl Decoder {
     }
 
     fn not_asked(&mut self, number: u64, error: &LoadError) {
-        self.count_failure(KvFailure::NoPeer);
+        self.count_failure(match error {
+            LoadError::Memory => KvFailure::Memory,
+            LoadError::NoPeer | LoadError::NoEngine | LoadError::Coding(_) => KvFailure::NoPeer,
+        });
         self.tell_failed(number, error.to_string());
     }
 
@@ -86,10 +91,14 @@ impl Decoder {
             profile: profile_name(&profile),
         };
         let coding = Arc::new(Coding::new(shape, &descriptor)?);
+        let room = InUse::take(&self.counters, Pool::Merge, coding.bf16_bytes());
+        let room = room.ok_or(LoadError::Memory)?;
         self.counters.transfers_begun.add(1);
         self.counters.transfer_kv_bytes.add(coding.bf16_bytes());
         let transfer = self.numbers.transfer();
-        self.merging.open(transfer, Arc::clone(&coding), profile);
+        let deadline = now + self.terms.deadline();
+        self.merging
+            .open(transfer, Arc::clone(&coding), profile, deadline);
         self.transfers.insert(transfer, expected.request);
         let before = chosen.link.stats().wire_received;
         let mut loading = Loading {
@@ -97,11 +106,12 @@ impl Decoder {
             blocks: Blocks::expected(),
             table: Some(expected.blocks),
             coding,
+            _room: room,
             on: (chosen.peer, chosen.link.epoch()),
             link: chosen.link.clone(),
             ask: None,
             began: now,
-            deadline: now + self.terms.deadline(),
+            deadline,
             received: [Bytes::ZERO; 2],
             before,
             told: before,
@@ -291,6 +301,8 @@ impl Decoder {
         {
             self.take_request(number, "the request has ended");
         }
+        // There may be memory for the next one.
+        self.submit_next();
         self.forget_if_quiet();
     }
 

@@ -1,19 +1,21 @@
 //! The thread that checks segments and merges them into an engine's blocks.
 //!
-//! Segments go to it as they come, in order, and lie there until a merge is asked for: the order of the jobs is what makes a
-//! merge cover exactly what has arrived before it. The right to write travels with the job and comes back with its
+//! Segments go to it as they come, in order, and lie there until a merge is asked for: the order of a transfer's jobs is what
+//! makes a merge cover exactly what has arrived before it. Between transfers the thread chooses: those whose anchor is
+//! not merged first, then the oldest deadline, and it looks again after every unit, so that a large merge holds up no
+//! other request's anchor for longer than a unit takes. The right to write travels with the job and comes back with its
 //! result, so that nothing can be told to the engine while a merge is being made. Not on the runtime: a merge takes
 //! milliseconds, and a link's heartbeat must not wait for it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use lynx_kernels::{Codec, Profile, checksum};
 use lynx_transport::SegmentBytes;
-use lynx_units::{SegmentIndex, TransferId, UnitIndex};
+use lynx_units::{SegmentIndex, Timestamp, TransferId, UnitIndex};
 
 use crate::coding::{Coding, DecodeError, Next, NoSuchSegment, Received};
 use crate::pool::Writable;
@@ -64,7 +66,7 @@ pub(super) enum MergingError {
 
 #[derive(Debug)]
 enum Job {
-    Open(TransferId, Arc<Coding>, Arc<Profile>),
+    Open(TransferId, Box<Arriving>),
     Take(TransferId, Segment),
     Merge(TransferId, Writable),
     Close(TransferId),
@@ -96,8 +98,15 @@ impl Merging {
     }
 
     /// Segments of this transfer will come.
-    pub(super) fn open(&self, transfer: TransferId, coding: Arc<Coding>, profile: Arc<Profile>) {
-        self.job(Job::Open(transfer, coding, profile));
+    pub(super) fn open(
+        &self,
+        transfer: TransferId,
+        coding: Arc<Coding>,
+        profile: Arc<Profile>,
+        deadline: Timestamp,
+    ) {
+        let arriving = Box::new(Arriving::new(coding, profile, deadline));
+        self.job(Job::Open(transfer, arriving));
     }
 
     /// A segment has come. It counts against the link's window until the thread has it.
@@ -125,83 +134,166 @@ impl Merging {
 
 struct Worker<F> {
     codec: Codec,
-    transfers: HashMap<TransferId, Arriving>,
+    transfers: BTreeMap<TransferId, Arriving>,
     done: F,
 }
 
-/// One transfer's segments.
+/// One transfer's segments, and what is to be done with them.
+#[derive(Debug)]
 struct Arriving {
     coding: Arc<Coding>,
     profile: Arc<Profile>,
+    deadline: Timestamp,
     units: Vec<Received>,
     /// Units with something to merge, each once.
     fresh: Vec<usize>,
+    jobs: VecDeque<Task>,
+    /// A merge that was begun.
+    table: Option<Writable>,
+    /// Whether anything of it was merged: the first merge is the anchor's.
+    is_merged: bool,
+}
+
+#[derive(Debug)]
+enum Task {
+    Take(Segment),
+    Merge(Writable),
 }
 
 impl<F: FnMut(Done)> Worker<F> {
     fn new(done: F) -> Self {
         Self {
             codec: Codec::detect(),
-            transfers: HashMap::new(),
+            transfers: BTreeMap::new(),
             done,
         }
     }
 
     fn run(mut self, inbox: &Receiver<Job>) {
-        while let Ok(job) = inbox.recv() {
-            self.carry_out(job);
+        loop {
+            // What has come meanwhile may be more urgent.
+            loop {
+                match inbox.try_recv() {
+                    Ok(job) => self.note(job),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            if self.step() {
+                continue;
+            }
+            match inbox.recv() {
+                Ok(job) => self.note(job),
+                Err(_) => return,
+            }
         }
     }
 
-    fn carry_out(&mut self, job: Job) {
+    fn note(&mut self, job: Job) {
         match job {
-            Job::Open(transfer, coding, profile) => {
-                let units = (0..coding.units().len()).map(|_| coding.receive());
-                let arriving = Arriving {
-                    units: units.collect(),
-                    coding,
-                    profile,
-                    fresh: Vec::new(),
-                };
-                self.transfers.insert(transfer, arriving);
-            }
+            Job::Open(transfer, arriving) => drop(self.transfers.insert(transfer, *arriving)),
             Job::Take(transfer, segment) => {
-                let Some(arriving) = self.transfers.get_mut(&transfer) else {
-                    return;
-                };
-                if let Err(error) = arriving.take(segment) {
-                    self.refuse(transfer, None, error);
+                if let Some(arriving) = self.transfers.get_mut(&transfer) {
+                    arriving.jobs.push_back(Task::Take(segment));
                 }
             }
-            Job::Merge(transfer, mut table) => {
-                let merged = match self.transfers.get_mut(&transfer) {
-                    Some(arriving) => arriving.merge(&self.codec, &mut table),
-                    None => Ok(()),
-                };
-                match merged {
-                    Ok(()) => (self.done)(Done {
-                        transfer,
-                        table: Some(table),
-                        error: None,
-                    }),
-                    Err(error) => self.refuse(transfer, Some(table), error.into()),
-                }
-            }
+            Job::Merge(transfer, table) => match self.transfers.get_mut(&transfer) {
+                Some(arriving) => arriving.jobs.push_back(Task::Merge(table)),
+                None => (self.done)(Done {
+                    transfer,
+                    table: Some(table),
+                    error: None,
+                }),
+            },
             Job::Close(transfer) => drop(self.transfers.remove(&transfer)),
         }
     }
 
-    fn refuse(&mut self, transfer: TransferId, table: Option<Writable>, error: MergingError) {
-        self.transfers.remove(&transfer);
-        (self.done)(Done {
-            transfer,
-            table,
-            error: Some(error),
-        });
+    /// Does the most urgent piece of work; whether there was any.
+    fn step(&mut self) -> bool {
+        let busy = self.transfers.iter_mut().filter(|(_, it)| it.has_work());
+        let urgent = busy.min_by_key(|(transfer, it)| (it.is_merged, it.deadline, **transfer));
+        let Some((&transfer, arriving)) = urgent else {
+            return false;
+        };
+        match arriving.step(&self.codec) {
+            Ok(None) => {}
+            Ok(Some(table)) => (self.done)(Done {
+                transfer,
+                table: Some(table),
+                error: None,
+            }),
+            Err(error) => {
+                let gone = self.transfers.remove(&transfer);
+                (self.done)(Done {
+                    transfer,
+                    table: gone.and_then(Arriving::into_table),
+                    error: Some(error),
+                });
+            }
+        }
+        true
     }
 }
 
 impl Arriving {
+    fn new(coding: Arc<Coding>, profile: Arc<Profile>, deadline: Timestamp) -> Self {
+        Self {
+            units: (0..coding.units().len())
+                .map(|_| coding.receive())
+                .collect(),
+            coding,
+            profile,
+            deadline,
+            fresh: Vec::new(),
+            jobs: VecDeque::new(),
+            table: None,
+            is_merged: false,
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.table.is_some() || !self.jobs.is_empty()
+    }
+
+    /// The blocks, whether a merge into them was begun or only asked for: whoever asked waits for them.
+    fn into_table(self) -> Option<Writable> {
+        let asked = self.jobs.into_iter().find_map(|task| match task {
+            Task::Merge(table) => Some(table),
+            Task::Take(_) => None,
+        });
+        self.table.or(asked)
+    }
+
+    /// Takes a segment, or merges a unit; the blocks once a merge is complete.
+    fn step(&mut self, codec: &Codec) -> Result<Option<Writable>, MergingError> {
+        if self.table.is_none() {
+            match self.jobs.pop_front() {
+                None => return Ok(None),
+                Some(Task::Take(segment)) => {
+                    self.take(segment)?;
+                    return Ok(None);
+                }
+                Some(Task::Merge(table)) => self.table = Some(table),
+            }
+        }
+        let Some(table) = &mut self.table else {
+            return Ok(None);
+        };
+        if let Some(unit) = self.fresh.pop()
+            && let Some(received) = self.units.get_mut(unit)
+        {
+            self.coding
+                .decode(codec, &self.profile, unit, received, table)?;
+            received.merged();
+        }
+        if !self.fresh.is_empty() {
+            return Ok(None);
+        }
+        self.is_merged = true;
+        Ok(self.table.take())
+    }
+
     fn take(&mut self, segment: Segment) -> Result<(), MergingError> {
         let Segment {
             unit,
@@ -221,14 +313,7 @@ impl Arriving {
         }
         Ok(())
     }
-
-    fn merge(&mut self, codec: &Codec, table: &mut Writable) -> Result<(), DecodeError> {
-        for unit in self.fresh.drain(..) {
-            let received = &mut self.units[unit];
-            self.coding
-                .decode(codec, &self.profile, unit, received, table)?;
-            received.merged();
-        }
-        Ok(())
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ use super::blocks::Blocks;
 use super::pace::Pace;
 use super::spans::Spans;
 use crate::coding::Coding;
+use crate::counters::InUse;
 use crate::drafting::{Due, mean_width};
 use crate::drain::InFlight;
 use crate::peers::PeerId;
@@ -99,6 +100,8 @@ pub(super) struct Loading {
     /// The right to write; `None` while a merge has it.
     pub(super) table: Option<Writable>,
     pub(super) coding: Arc<Coding>,
+    /// The memory that it may take until all of it is merged; held for its life.
+    pub(super) _room: InUse,
     /// On which link it comes.
     pub(super) on: (PeerId, Epoch),
     pub(super) link: ReceiverHandle,

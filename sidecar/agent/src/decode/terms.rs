@@ -106,6 +106,10 @@ mod tests {
             allow_provisional: true,
             deadline: Duration::from_secs(600),
             receive_buffer: Bytes::from_mib(64),
+            merge_buffer: Bytes::from_mib(64),
+            send_buffer: Bytes::from_mib(64),
+            per_peer: 1,
+            most: 1,
         })
     }
 

@@ -260,7 +260,7 @@ async fn requests_that_the_engine_has_no_room_for_wait_up_to_a_bound_and_keep_th
         .await;
     let waiting: Vec<_> = (0..3).map(|_| world.generate(None)).collect();
     let refused = refusal(world.generate(None)).await;
-    assert!(matches!(&refused, Refusal::Unavailable(why) if why.contains("4 requests")));
+    assert!(matches!(&refused, Refusal::Busy(why) if why.contains("4 requests")));
     world.prefill().set_fault(Fault::None);
     drop(first);
     for answer in waiting {

@@ -1,5 +1,7 @@
 //! Errors in OpenAI's shape.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -117,6 +119,30 @@ impl ApiError {
         )
     }
 
+    /// What requests under way hold is all that they may.
+    pub(super) fn no_memory() -> Self {
+        Self {
+            message: "requests under way hold as much memory as this agent gives them (http.bodyMemory): try again soon".to_owned(),
+            ..Self::busy()
+        }
+    }
+
+    /// Clients have all connections.
+    pub(super) fn crowded() -> Self {
+        Self::unavailable(
+            "as many connections as this agent takes are open (http.maxConnections): try again soon",
+        )
+    }
+
+    /// The body did not come in time.
+    pub(super) fn slow(patience: Duration) -> Self {
+        Self::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "invalid_request_error",
+            format!("the request's body was not here within {patience:?}"),
+        )
+    }
+
     fn broken(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
@@ -145,6 +171,10 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Invalid(message) => Self::request(message),
+            Refusal::Busy(message) => Self {
+                message,
+                ..Self::busy()
+            },
             Refusal::Unavailable(message) => Self::unavailable(message),
             Refusal::Failed(message) => Self::broken(message),
         }

@@ -81,6 +81,8 @@ async fn begin(
     };
     let now_ns = clock::unix_ns();
     let parsed = parse(&object, &model, now_ns, input)?;
+    // As values JSON takes many times its bytes, and the engine may take its time.
+    drop(object);
     if parsed.provisional && !app.allows_provisional() {
         return Err(ApiError::forbidden(
             "lynx.provisional",

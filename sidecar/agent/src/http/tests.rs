@@ -1,5 +1,6 @@
 mod errors;
 mod health;
+mod limits;
 mod requests;
 mod streams;
 
@@ -18,6 +19,7 @@ use crate::requests::{Command, Finish, Generate, Generated};
 /// A server, and the data path that a test plays.
 struct Server {
     router: Router,
+    crowded: Router,
     inbox: UnboundedReceiver<Command>,
     attachment: watch::Sender<Attachment>,
     status: watch::Sender<Status>,
@@ -56,6 +58,8 @@ fn with(change: impl FnOnce(&mut Settings)) -> Server {
         allow_provisional: true,
         drain_deadline: Duration::from_secs(1),
         queue: 2,
+        body_memory: Bytes::from_mib(1),
+        body_timeout: Duration::from_secs(30),
     };
     change(&mut settings);
     let metrics = Arc::new(Metrics::new(metrics::Sources {
@@ -74,6 +78,7 @@ fn with(change: impl FnOnce(&mut Settings)) -> Server {
         metrics: Arc::clone(&metrics),
     };
     Server {
+        crowded: crowded_router(&settings, &inputs),
         router: drain_router(&settings, &inputs).merge(router(settings, inputs)),
         inbox,
         attachment,

@@ -35,12 +35,12 @@ impl Collector for Scrape {
         peers(&mut out, &status.links)?;
         sockets(&mut out, &links)?;
         process(&mut out)?;
+        self.memory(&mut out)?;
         match self.0.role {
             Role::Decode => {
                 self.requests(&mut out)?;
                 self.loads(&mut out)?;
                 self.drafts(&mut out, &status)?;
-                self.memory(&mut out)?;
                 received(&mut out, &links)
             }
             Role::Prefill => out.one(&agent::SPLIT_TIME, seconds(&self.0.counters.split_ns)),
@@ -149,9 +149,8 @@ impl Scrape {
 
     fn memory(&self, out: &mut Out<'_>) -> fmt::Result {
         let pools = || {
-            Pool::ALL
-                .into_iter()
-                .map(|pool| (pool.name(), self.0.counters.memory.of(pool)))
+            let pools = Pool::of(self.0.role).iter();
+            pools.map(|pool| (pool.name(), self.0.counters.memory.of(*pool)))
         };
         let taken = pools().map(|(name, usage)| (vec![name], number(usage.taken())));
         out.rows(&agent::POOL_BYTES, taken)?;

@@ -132,6 +132,7 @@ impl Node {
                     transfer.link.fail(transfer.id, Reason::new(code, why)).ok();
                 }
                 transfer.end(status);
+                self.splitting.over();
             }
         }
         serving.to_abort = !serving.finished;

@@ -41,6 +41,7 @@ pub(super) struct Node {
     /// By the decode agents' names.
     pub(super) links: BTreeMap<String, SenderHandle>,
     pub(super) serving: HashMap<u64, Serving>,
+    pub(super) most_transfers: [usize; 2],
     /// What was asked before its caller's link was known here, and until when that is waited for.
     pub(super) early: Vec<(Instant, Asked)>,
     /// What the engine said last about its load.
@@ -72,6 +73,7 @@ impl Node {
             counters: Arc::clone(&role.options.counters),
             links: BTreeMap::new(),
             serving: HashMap::new(),
+            most_transfers: role.options.most_transfers,
             early: Vec::new(),
             report: Report::default(),
             data,

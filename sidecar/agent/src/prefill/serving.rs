@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use lynx_proto::peer::v1::{TransferEvent, transfer_event};
 use lynx_telemetry::Span;
 use lynx_transport::SenderHandle;
-use lynx_units::TransferId;
+use lynx_units::{Timestamp, TransferId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Status;
@@ -65,6 +65,8 @@ pub(super) struct Transfer {
     pub(super) timeline: bool,
     /// When it fails unless all of its KV is with the transport.
     pub(super) deadline: Instant,
+    /// The same for the link.
+    pub(super) link_deadline: Timestamp,
     /// What its jobs have in common; there is none before the engine has begun.
     pub(super) work: Option<Arc<Work>>,
     /// Layers of ranges of tokens that were given to the splitting thread.

@@ -4,6 +4,7 @@ mod ending;
 mod peer;
 mod probing;
 mod refusing;
+mod sharing;
 mod transferring;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -37,6 +38,10 @@ struct Agent {
 
 impl Agent {
     async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         make_pool(directory.path(), &prefill_engine(), 1);
         let (drain, counters) = (Drain::new(), Arc::new(Counters::default()));
@@ -47,12 +52,14 @@ impl Agent {
             needs_generates: false,
         })
         .unwrap();
-        let prefill = Prefill::bind(Options {
+        let mut options = Options {
             name: "prefill-0".to_owned(),
             generation: "gen-1".to_owned(),
             control: LOOPBACK,
             data: LOOPBACK,
             announced_data: None,
+            send_buffer: lynx_units::Bytes::from_mib(64),
+            most_transfers: [64, 256],
             choose_profile: Arc::new(|model, shape| {
                 if model == "unknown" {
                     return Err("no such model".to_owned());
@@ -61,8 +68,9 @@ impl Agent {
             }),
             drain: drain.clone(),
             counters: Arc::clone(&counters),
-        });
-        let prefill = prefill.await.unwrap();
+        };
+        change(&mut options);
+        let prefill = Prefill::bind(options).await.unwrap();
         let control = prefill.control_address();
         let (requests, commands) = Requests::new();
         let (told, status) = watch::channel(Status::default());
@@ -82,12 +90,17 @@ impl Agent {
 
     /// With an engine that the role works with.
     async fn with_engine() -> (Self, FakeEngine) {
-        let mut agent = Self::start().await;
-        let engine = agent.attach(prefill_engine()).await;
-        soon(agent.status.wait_for(|status| status.ready))
-            .await
-            .unwrap();
+        let agent = Self::start().await;
+        let engine = agent.ready().await;
         (agent, engine)
+    }
+
+    /// An engine that the role works with.
+    async fn ready(&self) -> FakeEngine {
+        let engine = self.attach(prefill_engine()).await;
+        let mut status = self.status.clone();
+        soon(status.wait_for(|status| status.ready)).await.unwrap();
+        engine
     }
 
     async fn attach(&self, attach: engine::Attach) -> FakeEngine {

@@ -123,14 +123,16 @@ impl Node {
                 "transfer {id} is under way on this link: give every transfer and every retry a new number"
             )));
         }
+        self.check_room(&asked.link)?;
         let draining = "this prefill agent is draining: ask another";
         let in_flight = self.drain.enter();
         let in_flight = in_flight.ok_or_else(|| Status::unavailable(draining))?;
+        let deadline = self.clock.now() + remaining;
         let opened = link.open(OpenTransfer {
             transfer: id,
             descriptor: coding.descriptor_bytes().into(),
             plan: Arc::new(coding.transfer().clone()),
-            deadline: self.clock.now() + remaining,
+            deadline,
         });
         opened.map_err(|over| Status::unavailable(over.to_string()))?;
         let span = telemetry::start(names::TRANSFER, telemetry::Kind::Server, parent);
@@ -163,6 +165,7 @@ impl Node {
             delivered: false,
             timeline: asked.timeline,
             deadline: Instant::now() + remaining,
+            link_deadline: deadline,
             work: None,
             asked: HashSet::new(),
             split: 0,
@@ -177,6 +180,30 @@ impl Node {
             request,
             events: watched,
         })
+    }
+
+    /// Whether there is room for one more transfer. [`tonic::Code::ResourceExhausted`] says that another peer may have some.
+    fn check_room(&self, link: &str) -> Result<(), Status> {
+        let [most_each, most] = self.most_transfers;
+        let to = self
+            .serving
+            .values()
+            .filter_map(|serving| match &serving.owed {
+                Owed::Transfer(transfer) => Some(transfer.to.as_str()),
+                Owed::Nothing | Owed::Warmed(_) => None,
+            });
+        let (mut all, mut own) = (0, 0);
+        for to in to {
+            all += 1;
+            own += usize::from(to == link);
+        }
+        if own >= most_each || all >= most {
+            let name = self.identity.name();
+            return Err(Status::resource_exhausted(format!(
+                "{name} has {own} transfers for {link} and {all} in all under way, as many as it takes: ask another"
+            )));
+        }
+        Ok(())
     }
 
     /// The coding that is asked for, if it is that of the prompt and of this agent's profile.
@@ -259,6 +286,8 @@ impl Node {
             transfer.work = Some(Arc::new(Work {
                 request,
                 transfer: transfer.id,
+                to: transfer.to.as_str().into(),
+                deadline: transfer.link_deadline,
                 coding: Arc::clone(&transfer.coding),
                 profile: Arc::clone(&self.profile),
                 blocks,

@@ -59,6 +59,10 @@ fn transfer() -> Transfer {
         allow_provisional: true,
         deadline: Duration::from_secs(60),
         receive_buffer: Bytes::from_mib(256),
+        merge_buffer: Bytes::from_mib(256),
+        send_buffer: Bytes::from_mib(256),
+        per_peer: 256,
+        most: 1024,
     }
 }
 
