@@ -151,8 +151,8 @@ group! {
 group! {
     /// What drafting is worth.
     DRAFTS = "Drafts" {
-        ANCHOR_BITS: Gauge, Bits, Decode, "lynx_anchor_bits" []
-            "The anchor's mean width that new transfers get; 0 where none was chosen yet";
+        ANCHOR_WIDTH: Gauge, None, Decode, "lynx_anchor_width" []
+            "The anchor's mean width in bits that new transfers get; 0 where none was chosen yet";
         DRAFTS_COMPARED: Counter, None, Decode, "lynx_drafts_total" [WIDTH]
             "Drafts that were compared with the full KV, by the anchor's width";
         DRAFTED: Counter, None, Decode, "lynx_drafted_tokens_total" [WIDTH]

@@ -52,8 +52,6 @@ pub enum Unit {
     Bytes,
     /// Bytes in a second.
     BytesPerSecond,
-    /// Bits.
-    Bits,
 }
 
 /// Something by which a metric is told apart.
@@ -132,7 +130,6 @@ impl Unit {
             Self::Seconds => Some("seconds"),
             Self::Bytes => Some("bytes"),
             Self::BytesPerSecond => Some("bytes_per_second"),
-            Self::Bits => Some("bits"),
         }
     }
 }

@@ -26,10 +26,10 @@ group! {
             "1 where this replica leads";
         AGENTS: Gauge, None, Operator, "lynx_operator_agents" []
             "Agents that have joined";
-        ANCHOR_BITS: Gauge, Bits, Operator, "lynx_operator_anchor_bits" [
+        ANCHOR_WIDTH: Gauge, None, Operator, "lynx_operator_anchor_width" [
             Label { name: "namespace", values: Described("the deployment's namespace") },
             Label { name: "deployment", values: Described("the deployment") }
-        ] "The anchor's mean width, by deployment";
+        ] "The anchor's mean width in bits, by deployment";
     }
 }
 

@@ -71,7 +71,7 @@ impl Metrics {
         self.put(&operator::STATUSES, self.statuses.clone());
         self.put(&operator::LEADING, self.leading.clone());
         self.put(&operator::AGENTS, self.agents.clone());
-        self.put(&operator::ANCHOR_BITS, self.anchor.clone());
+        self.put(&operator::ANCHOR_WIDTH, self.anchor.clone());
     }
 
     fn put(&mut self, metric: &Metric, figures: impl registry::Metric) {
@@ -208,7 +208,7 @@ mod tests {
             (&operator::LEADING, "", 1.0),
             (&operator::AGENTS, "", 3.0),
             (
-                &operator::ANCHOR_BITS,
+                &operator::ANCHOR_WIDTH,
                 "{namespace=\"team\",deployment=\"smol\"}",
                 3.5,
             ),

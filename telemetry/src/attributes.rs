@@ -43,6 +43,8 @@ pub const TRANSFER: &str = "lynx.transfer.id";
 pub const PEER: &str = "lynx.peer";
 /// Bytes that were moved.
 pub const BYTES: &str = "lynx.bytes";
+/// A rate in bits a second: on a transfer its mean, on an anchor what the rest is reckoned with.
+pub const RATE: &str = "lynx.link.bps";
 /// A level of significance: 0 is the anchor.
 pub const LEVEL: &str = "lynx.level";
 /// A layer of the model.

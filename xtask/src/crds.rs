@@ -10,6 +10,7 @@ pub(crate) fn folder() -> Folder {
     );
     Folder {
         path: "crds/yaml",
+        is_shared: false,
         files: vec![("lynxdeployments.yaml".to_owned(), text)],
     }
 }

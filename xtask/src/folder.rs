@@ -7,11 +7,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// What a folder of the repository should hold: these files, and no others.
+/// What a folder of the repository should hold: these files, and no others but where it is shared.
 #[derive(Debug)]
 pub(crate) struct Folder {
     /// Where it is, from the repository's root.
     pub(crate) path: &'static str,
+    /// Whether files of other origins lie there, too.
+    pub(crate) is_shared: bool,
     /// Names and contents.
     pub(crate) files: Vec<(String, String)>,
 }
@@ -63,6 +65,9 @@ impl Folder {
             Err(error) => return Err(error).with_context(context),
         };
         let mut names = BTreeSet::new();
+        if self.is_shared {
+            return Ok(names);
+        }
         for entry in entries {
             let entry = entry.with_context(context)?;
             names.insert(entry.file_name().to_string_lossy().into_owned());
@@ -82,6 +87,7 @@ mod tests {
         let files = files.iter();
         Folder {
             path: "made/here",
+            is_shared: false,
             files: files.map(|(n, t)| ((*n).into(), (*t).into())).collect(),
         }
     }
@@ -92,6 +98,18 @@ mod tests {
         let made = folder(&[("a.json", "1"), ("b.json", "2")]);
         made.write(root.path()).unwrap();
         assert!(made.differences(root.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn in_a_shared_folder_other_files_are_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        folder(&[("own", "1")]).write(root.path()).unwrap();
+        let mut made = folder(&[("made", "2")]);
+        made.is_shared = true;
+        made.write(root.path()).unwrap();
+        assert!(made.differences(root.path()).unwrap().is_empty());
+        let own = root.path().join("made/here/own");
+        assert_eq!(fs::read_to_string(own).unwrap(), "1");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Generators of the committed files, and of container images.
 //!
-//! What a reader or another implementation needs is committed, even where code makes it: `cargo xtask vectors` and
-//! `cargo xtask crds` write it, `cargo xtask check` makes it in memory and fails on a difference. Refuses to be a build
+//! What a reader or another implementation needs is committed, even where code makes it: `cargo xtask vectors`, `crds` and
+//! `monitoring` write it, `cargo xtask check` makes it in memory and fails on a difference. Refuses to be a build
 //! step: nothing that is built depends on it.
 
 mod crds;
 mod folder;
 mod images;
+mod monitoring;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,10 +17,11 @@ use anyhow::{Context, Result, bail};
 
 use crate::folder::Folder;
 
-const USAGE: &str = "usage: cargo xtask vectors   write the codec's test vectors
-       cargo xtask crds      write the custom resource definition
-       cargo xtask check     fail where a committed generated file is not what its generator makes
-       cargo xtask images    make container images of Lynx (--help says how)";
+const USAGE: &str = "usage: cargo xtask vectors      write the codec's test vectors
+       cargo xtask crds         write the custom resource definition
+       cargo xtask monitoring   write docs/metrics.md, the alerts and the dashboard
+       cargo xtask check        fail where a committed generated file is not what its generator makes
+       cargo xtask images       make container images of Lynx (--help says how)";
 
 fn main() -> ExitCode {
     match run() {
@@ -45,7 +47,15 @@ fn run() -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["vectors"] => vectors().write(root),
         ["crds"] => crds::folder().write(root),
-        ["check"] => check(root, &[vectors(), crds::folder()]),
+        ["monitoring"] => {
+            let folders = monitoring::folders();
+            folders.iter().try_for_each(|folder| folder.write(root))
+        }
+        ["check"] => {
+            let mut folders = vec![vectors(), crds::folder()];
+            folders.extend(monitoring::folders());
+            check(root, &folders)
+        }
         _ => bail!("{USAGE}"),
     }
 }
@@ -54,6 +64,7 @@ fn run() -> Result<()> {
 fn vectors() -> Folder {
     Folder {
         path: "kernels/vectors",
+        is_shared: false,
         files: lynx_kernels::vectors::generate(),
     }
 }
@@ -69,7 +80,7 @@ fn check(root: &Path, folders: &[Folder]) -> Result<()> {
         Ok(())
     } else {
         bail!(
-            "{}\nrun `cargo xtask vectors` or `cargo xtask crds`, look at the difference, and say in the commit why it is right",
+            "{}\nrun `cargo xtask vectors`, `crds` or `monitoring`, look at the difference, and say in the commit why it is right",
             differences.join("\n")
         )
     }

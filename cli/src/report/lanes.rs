@@ -159,6 +159,9 @@ impl Lanes<'_> {
                 self.moment("anchor-ready", *t, "Anchor ready: drafting may begin")
             }
             Event::FullReady { t } => self.moment("full-ready", *t, "All KV ready"),
+            Event::Recompute { t, .. } => {
+                self.moment("recompute", *t, "No KV came: computed here");
+            }
             Event::Refined { level, t } => {
                 let x = self.axis.at(*t);
                 push!(

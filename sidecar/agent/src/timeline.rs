@@ -75,6 +75,13 @@ pub enum Event {
         /// When.
         t: f64,
     },
+    /// No KV came, and the decode engine computes the prompt itself.
+    Recompute {
+        /// Why none came.
+        reason: String,
+        /// When it began.
+        t: f64,
+    },
     /// One token was drafted on an incomplete KV.
     Draft {
         /// The drafted token.
@@ -175,6 +182,7 @@ impl Event {
             | Self::AnchorReady { t }
             | Self::Refined { t, .. }
             | Self::FullReady { t }
+            | Self::Recompute { t, .. }
             | Self::Token { t, .. }
             | Self::Retracted { t, .. }
             | Self::Finished { t } => *t,

@@ -159,7 +159,11 @@ impl Answer {
                         end,
                     });
                 }
-                Some(Kind::Recomputing(_)) | None => {}
+                Some(Kind::Recomputing(recomputing)) => self.happened(|_| Event::Recompute {
+                    reason: recomputing.reason,
+                    t: start,
+                }),
+                None => {}
             }
         }
         comparisons

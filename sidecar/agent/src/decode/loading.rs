@@ -264,7 +264,8 @@ impl Decoder {
             End::Failed(why) => Some(why.as_str()),
             End::Abort => Some("the request is not wanted any more"),
         };
-        request.spans.transfer_ended(bytes, failure);
+        let rate = loading.rate(now);
+        request.spans.transfer_ended(bytes, rate, failure);
         if end == End::Full {
             self.counters.transfers_complete.add(1);
             self.counters.time_to_full.observe_time(loading.age(now));
@@ -332,6 +333,9 @@ impl Decoder {
         loading.blocks.end(End::Failed(why.to_owned()));
         self.counters.transfers_failed.add(1);
         self.count_failure(kind);
+        if let Some(request) = self.requests.get_mut(&number) {
+            request.spans.transfer_fails(kind);
+        }
         self.drive(number);
     }
 

@@ -6,9 +6,11 @@
 use lynx_proto::engine::v1::event::Kind as Step;
 use lynx_proto::engine::v1::{Progress, TraceContext};
 use lynx_telemetry::{Context, KeyValue, Kind, Span, attributes, names, span_at, start, start_at};
+use lynx_units::BitRate;
 
 use super::answer::Comparison;
 use crate::clock::system_time;
+use crate::counters::KvFailure;
 
 /// The spans of one request.
 #[derive(Debug)]
@@ -67,15 +69,22 @@ impl Spans {
     pub(super) fn anchor_ready(&mut self, depth_limit: u32, link_bps: u64) {
         if let Some(anchor) = self.anchor.take() {
             anchor.set(number("lynx.draft.limit", depth_limit.into()));
-            anchor.set(number("lynx.link.bps", link_bps));
+            anchor.set(number(attributes::RATE, link_bps));
             let parent = self.transfer.as_ref().map(Span::context);
             let parent = parent.unwrap_or(&self.parent);
             self.residual = Some(start(names::RESIDUAL, Kind::Internal, parent));
         }
     }
 
-    /// The transfer has ended: with all that it was to bring, or for this reason.
-    pub(super) fn transfer_ended(&mut self, bytes: [u64; 2], failure: Option<&str>) {
+    /// The transfer can't be finished, for a reason of this kind.
+    pub(super) fn transfer_fails(&mut self, kind: KvFailure) {
+        if let Some(transfer) = &self.transfer {
+            transfer.set(KeyValue::new(attributes::ERROR_TYPE, kind.name()));
+        }
+    }
+
+    /// The transfer has ended, at this mean rate: with all that it was to bring, or for this reason.
+    pub(super) fn transfer_ended(&mut self, bytes: [u64; 2], rate: BitRate, failure: Option<&str>) {
         for (span, bytes) in [
             (self.anchor.take(), bytes[0]),
             (self.residual.take(), bytes[1]),
@@ -86,6 +95,7 @@ impl Spans {
         }
         if let Some(transfer) = self.transfer.take() {
             transfer.set(number(attributes::BYTES, bytes.iter().sum()));
+            transfer.set(number(attributes::RATE, rate.bits_per_second()));
             if let Some(why) = failure {
                 transfer.fail(why);
             }
@@ -127,6 +137,7 @@ impl Spans {
         let attributes = vec![
             number(attributes::DRAFTED, comparison.drafted.into()),
             number(attributes::ACCEPTED, comparison.kept.into()),
+            KeyValue::new(attributes::ANCHOR_BITS, anchor_bits),
             KeyValue::new("lynx.verify.full", comparison.is_last),
         ];
         let (start, end) = (comparison.start_ns, comparison.end_ns);

@@ -122,7 +122,7 @@ impl Scrape {
 
     fn drafts(&self, out: &mut Out<'_>, status: &Status) -> fmt::Result {
         let counters = &self.0.counters;
-        out.one(&agent::ANCHOR_BITS, f64::from(status.anchor_eighths) / 8.0)?;
+        out.one(&agent::ANCHOR_WIDTH, f64::from(status.anchor_eighths) / 8.0)?;
         let widths = counters.drafts.by_width();
         let widths: Vec<_> = widths.map(|(bits, of)| (bits.to_string(), of)).collect();
         let by_width = |of: fn(&WidthDrafts) -> &Counter| -> Vec<(String, f64)> {
