@@ -196,4 +196,6 @@ fn nanos(moment: Timestamp) -> u64 {
 }
 
 #[cfg(test)]
+mod models;
+#[cfg(test)]
 mod tests;

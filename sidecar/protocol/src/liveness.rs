@@ -59,36 +59,4 @@ impl Liveness {
 }
 
 #[cfg(test)]
-mod tests {
-    use core::time::Duration;
-
-    use super::*;
-
-    fn at(millis: u64) -> Timestamp {
-        Timestamp::from_origin(Duration::from_millis(millis))
-    }
-
-    #[test]
-    fn each_connection_speaks_every_half_second() {
-        let mut liveness = Liveness::new(at(0));
-        for on in Priority::ALL {
-            assert!(liveness.take_beat(on));
-            assert!(!liveness.take_beat(on));
-        }
-        assert_eq!(liveness.next(), at(500));
-        assert_eq!(liveness.on_timeout(at(499)), None);
-        assert!(!liveness.take_beat(Priority::Residual));
-        assert_eq!(liveness.on_timeout(at(500)), None);
-        assert!(liveness.take_beat(Priority::Residual));
-        assert_eq!(liveness.next(), at(1000));
-    }
-
-    #[test]
-    fn one_silent_connection_is_enough_and_is_noticed_before_two_seconds() {
-        let mut liveness = Liveness::new(at(0));
-        liveness.on_heard(Priority::Anchor, at(1500));
-        assert_eq!(liveness.on_timeout(at(1799)), None);
-        assert_eq!(liveness.next(), at(1800));
-        assert_eq!(liveness.on_timeout(at(1800)), Some(Priority::Residual));
-    }
-}
+mod tests;

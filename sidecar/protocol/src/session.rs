@@ -141,3 +141,6 @@ fn stamp(now: Timestamp) -> u64 {
         .unwrap_or(u64::MAX - 1)
         .saturating_add(1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,7 +35,13 @@ fn held_bytes_never_exceed_the_window_and_only_a_cheat_is_refused() {
                     window.release(Bytes::new(u64::from(bytes)));
                     released = sent.min(released + u64::from(bytes));
                 }
-                Op::Raise { ahead } => window.raise(Bytes::new(u64::from(ahead))),
+                Op::Raise { ahead } => {
+                    let ahead = Bytes::new(u64::from(ahead));
+                    let can = window.can_raise(ahead);
+                    let before = window.can_raise(Bytes::ZERO);
+                    window.raise(ahead);
+                    assert!(!window.can_raise(ahead) && (can || !before));
+                }
                 Op::Announce { ahead } => {
                     if window.is_due(Bytes::new(u64::from(ahead))) {
                         let announced = window.announce().get();

@@ -50,3 +50,6 @@ impl<V: Copy> Best<V> {
 fn slot(number: u64) -> usize {
     usize::try_from(number % BUCKETS as u64).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

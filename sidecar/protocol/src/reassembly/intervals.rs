@@ -62,3 +62,6 @@ impl Intervals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lynx_units::{BitRate, Bytes, Timestamp};
+use lynx_units::{BitRate, Bytes, Priority, Timestamp};
 
+use super::buffer::Buffer;
 use super::random::Random;
 
 /// What the wire takes at once.
-const PACKET: usize = 4096;
+const PACKET: usize = 8 * 1024;
 /// What a sending socket holds.
 const SEND_BUFFER: usize = 128 * 1024;
 /// What may be on the way and unread, per stream.
@@ -21,20 +22,66 @@ pub(crate) struct Path {
     pub(crate) delay: Duration,
     /// Up to so much is added to a packet's delay; packets of a stream stay in order.
     pub(crate) jitter: Duration,
+    /// What is added to the delay of each of a link's two streams, so that what was sent first on one comes after what was
+    /// sent later on the other.
+    pub(crate) skew: [Duration; 2],
     /// From when on, which rate.
     pub(crate) steps: Vec<(Timestamp, BitRate)>,
     /// From when until when nothing moves.
     pub(crate) stall: Option<(Timestamp, Timestamp)>,
-    /// Which byte, counted over both streams, has a bit flipped.
+    /// From when on nothing comes out of the streams of one priority.
+    pub(crate) dead: Option<(Timestamp, Priority)>,
+    /// Which byte, counted over all streams, has a bit flipped.
     pub(crate) corrupt: Option<u64>,
+}
+
+impl Path {
+    /// A path of this rate with this delay, on which nothing happens.
+    pub(crate) fn new(rate: BitRate, delay: Duration) -> Self {
+        Self {
+            rate,
+            delay,
+            jitter: Duration::ZERO,
+            skew: [Duration::ZERO; 2],
+            steps: Vec::new(),
+            stall: None,
+            dead: None,
+            corrupt: None,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Stream {
-    unsent: VecDeque<u8>,
-    in_transit: VecDeque<(Timestamp, Vec<u8>)>,
-    in_transit_bytes: usize,
-    arrived: Vec<u8>,
+    unsent: Buffer,
+    on_the_way: Buffer,
+    /// When so many bytes of them arrive.
+    arrivals: VecDeque<(Timestamp, usize)>,
+    arrived: Buffer,
+}
+
+impl Stream {
+    fn can_send(&self) -> bool {
+        !self.unsent.is_empty() && self.on_the_way.len() + self.arrived.len() < RECEIVE_BUFFER
+    }
+
+    /// Puts `len` bytes on the way.
+    fn send(&mut self, len: usize, arrival: Timestamp) {
+        self.on_the_way.push(&self.unsent.all()[..len]);
+        self.unsent.take(len);
+        let last = self.arrivals.back().map_or(arrival, |&(at, _)| at);
+        self.arrivals.push_back((arrival.max(last), len));
+    }
+
+    fn arrive(&mut self, now: Timestamp) {
+        while let Some(&(at, len)) = self.arrivals.front()
+            && at <= now
+        {
+            self.arrivals.pop_front();
+            self.arrived.push(&self.on_the_way.all()[..len]);
+            self.on_the_way.take(len);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -66,6 +113,18 @@ impl Direction {
         self.path.stall = Some((cut, Timestamp::NEVER));
     }
 
+    /// From `cut` on nothing comes out of one of a link's two streams, and nobody is told.
+    pub(crate) fn kill(&mut self, cut: Timestamp, on: Priority) {
+        self.path.dead = Some((cut, on));
+    }
+
+    /// The connections of a link are closed: what was on them is lost.
+    pub(crate) fn close(&mut self, link: usize) {
+        for stream in &mut self.streams[link..link + 2] {
+            *stream = Stream::default();
+        }
+    }
+
     /// How many bytes the socket of a stream takes.
     pub(crate) fn room(&self, stream: usize) -> usize {
         SEND_BUFFER - self.streams[stream].unsent.len()
@@ -73,18 +132,22 @@ impl Direction {
 
     pub(crate) fn write(&mut self, stream: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.room(stream));
-        self.streams[stream].unsent.extend(bytes);
+        self.streams[stream].unsent.push(bytes);
     }
 
     /// Everything that has arrived on a stream.
-    pub(crate) fn read(&mut self, stream: usize, into: &mut Vec<u8>) -> bool {
-        let arrived = std::mem::take(&mut self.streams[stream].arrived);
-        into.extend_from_slice(&arrived);
-        !arrived.is_empty()
+    pub(crate) fn read(&mut self, stream: usize, into: &mut Buffer) -> bool {
+        let arrived = &mut self.streams[stream].arrived;
+        let any = !arrived.is_empty();
+        into.push(arrived.all());
+        arrived.take(arrived.len());
+        any
     }
 
+    /// When the peer sees that this side closed its connections.
     pub(crate) fn delay(&self) -> Duration {
-        self.path.delay
+        let [first, second] = self.path.skew;
+        self.path.delay + self.path.jitter + first.max(second)
     }
 
     pub(crate) fn is_stalled(&self, now: Timestamp) -> bool {
@@ -99,70 +162,60 @@ impl Direction {
             return;
         }
         while self.free_at <= now && self.send_packet(now) {}
-        for stream in &mut self.streams {
-            while stream.in_transit.front().is_some_and(|&(at, _)| at <= now) {
-                let (_, packet) = stream.in_transit.pop_front().unwrap();
-                stream.in_transit_bytes -= packet.len();
-                stream.arrived.extend_from_slice(&packet);
+        for number in 0..self.streams.len() {
+            if !self.is_dead(number, now) {
+                self.streams[number].arrive(now);
             }
         }
     }
 
     /// When something can move next.
     pub(crate) fn next(&self, now: Timestamp) -> Option<Timestamp> {
-        let arrivals = self
-            .streams
-            .iter()
-            .filter_map(|s| s.in_transit.front())
-            .map(|&(at, _)| at);
-        let departure = (0..self.streams.len())
-            .any(|s| self.can_send(s))
+        let alive = || (0..self.streams.len()).filter(|&stream| !self.is_dead(stream, now));
+        let arrivals = alive().filter_map(|stream| self.streams[stream].arrivals.front());
+        let departure = alive()
+            .any(|stream| self.streams[stream].can_send())
             .then_some(self.free_at);
-        let next = arrivals.chain(departure).min()?;
+        let next = arrivals.map(|&(at, _)| at).chain(departure).min()?;
         match self.path.stall {
             Some((from, until)) if from <= now.max(next) && now.max(next) < until => Some(until),
             _ => Some(next),
         }
     }
 
-    fn can_send(&self, stream: usize) -> bool {
-        let stream = &self.streams[stream];
-        !stream.unsent.is_empty() && stream.in_transit_bytes + stream.arrived.len() < RECEIVE_BUFFER
+    fn is_dead(&self, stream: usize, now: Timestamp) -> bool {
+        self.path
+            .dead
+            .is_some_and(|(from, on)| from <= now && stream % 2 == on.index())
     }
 
     fn send_packet(&mut self, now: Timestamp) -> bool {
         let streams = self.streams.len();
         let Some(number) = (0..streams)
             .map(|i| (self.turn + i) % streams)
-            .find(|&s| self.can_send(s))
+            .find(|&s| self.streams[s].can_send() && !self.is_dead(s, now))
         else {
             return false;
         };
         self.turn = number + 1;
-        let stream = &mut self.streams[number];
-        let len = stream.unsent.len().min(PACKET);
-        let (first, second) = stream.unsent.as_slices();
-        let from_first = len.min(first.len());
-        let mut packet = first[..from_first].to_vec();
-        packet.extend_from_slice(&second[..len - from_first]);
-        stream.unsent.drain(..len);
-        if let Some(byte) = self.path.corrupt
-            && (self.moved..self.moved + len as u64).contains(&byte)
-        {
-            let place = usize::try_from(byte - self.moved).unwrap();
-            packet[place] ^= 1 << (byte % 8);
-        }
-        self.moved += len as u64;
         let rate = self.path.steps.iter().rev().find(|&&(from, _)| from <= now);
         let rate = rate.map_or(self.path.rate, |&(_, rate)| rate);
-        let on_wire = rate.time_for(Bytes::new(len as u64)).unwrap();
-        self.free_at = self.free_at.max(now) + on_wire;
         let jitter = u64::try_from(self.path.jitter.as_nanos()).unwrap();
         let jitter = Duration::from_nanos(self.random.within(0, jitter + 1));
-        let arrival = self.free_at + self.path.delay + jitter;
-        let last = stream.in_transit.back().map_or(arrival, |&(at, _)| at);
-        stream.in_transit_bytes += len;
-        stream.in_transit.push_back((arrival.max(last), packet));
+        let stream = &mut self.streams[number];
+        let len = stream.unsent.len().min(PACKET);
+        let moved = self.moved..self.moved + len as u64;
+        if let Some(byte) = self.path.corrupt
+            && moved.contains(&byte)
+        {
+            let place = usize::try_from(byte - moved.start).unwrap();
+            stream.unsent.all_mut()[place] ^= 1 << (byte % 8);
+        }
+        self.moved = moved.end;
+        let on_wire = rate.time_for(Bytes::new(len as u64)).unwrap();
+        self.free_at = self.free_at.max(now) + on_wire;
+        let delay = self.path.delay + jitter + self.path.skew[number % 2];
+        stream.send(len, self.free_at + delay);
         true
     }
 }

@@ -12,10 +12,42 @@ use super::receiving::Receiving;
 use super::sending::Sending;
 use super::work::Job;
 
-/// How and when the connections are lost.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
-    pub(crate) at: Duration,
+/// How a pair begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) jobs: Vec<Job>,
+    /// From the sending node, and to it.
+    pub(crate) paths: [Path; 2],
+    pub(crate) config: ReceiverConfig,
+    pub(crate) book: Arc<CreditBook>,
+    pub(crate) epoch: Epoch,
+    pub(crate) seed: u64,
+    /// How far the receiving node's clock is ahead.
+    pub(crate) ahead: Duration,
+}
+
+impl Setup {
+    /// Windows of 2 MiB, in the first epoch.
+    pub(crate) fn new(jobs: Vec<Job>, paths: [Path; 2], seed: u64) -> Self {
+        Self {
+            jobs,
+            paths,
+            config: ReceiverConfig {
+                window: [Bytes::from_mib(2); 2],
+            },
+            book: CreditBook::new(Bytes::from_mib(4)),
+            epoch: Epoch(1),
+            seed,
+            ahead: Duration::ZERO,
+        }
+    }
+
+    /// The same with windows of 64 MiB.
+    pub(crate) fn roomy(mut self) -> Self {
+        self.config = ReceiverConfig::default();
+        self.book = CreditBook::new(Bytes::from_mib(128));
+        self
+    }
 }
 
 #[derive(Debug)]
@@ -25,52 +57,50 @@ pub(crate) struct Pair {
     pub(crate) receiving: Receiving,
     pub(crate) forward: Direction,
     pub(crate) backward: Direction,
-    pub(crate) cut: Option<Cut>,
-    cut_done: bool,
+    /// When both connections are reset.
+    pub(crate) cut: Option<Timestamp>,
 }
 
 impl Pair {
-    pub(crate) fn new(jobs: Vec<Job>, forward: Path, backward: Path, seed: u64) -> Self {
-        let config = ReceiverConfig {
-            window: [Bytes::from_mib(2); 2],
-        };
-        let book = CreditBook::new(Bytes::from_mib(4));
-        Self::with_book(jobs, [forward, backward], (config, &book), Epoch(1), seed)
-    }
-
-    pub(crate) fn with_book(
-        jobs: Vec<Job>,
-        [forward, backward]: [Path; 2],
-        (config, book): (ReceiverConfig, &Arc<CreditBook>),
-        epoch: Epoch,
-        seed: u64,
-    ) -> Self {
+    pub(crate) fn new(setup: Setup) -> Self {
+        let start = Timestamp::ORIGIN;
+        let Setup {
+            jobs,
+            paths: [forward, backward],
+            config,
+            book,
+            epoch,
+            seed,
+            ahead,
+        } = setup;
         Self {
-            time: Timestamp::ORIGIN,
-            sending: Sending::new(epoch, jobs.clone(), Timestamp::ORIGIN),
-            receiving: Receiving::new(epoch, config, book, jobs),
+            time: start,
+            sending: Sending::new(epoch, jobs.clone(), start),
+            receiving: Receiving::new(epoch, config, &book, jobs, (start, ahead)),
             forward: Direction::new(forward, 1, seed),
             backward: Direction::new(backward, 1, seed ^ 1),
             cut: None,
-            cut_done: false,
         }
     }
 
     /// Everything that happens at the present moment.
-    pub(crate) fn step(&mut self) {
+    fn step(&mut self) {
         let now = self.time;
         for round in 0.. {
             assert!(round < 100_000, "the pair does not come to rest at {now:?}");
             self.forward.advance(now);
             self.backward.advance(now);
-            self.sending.work(now);
-            self.receiving.work(now);
-            let mut busy = self
-                .sending
-                .drive(&mut self.backward, &mut self.forward, now);
-            busy |= self
-                .receiving
-                .drive(&mut self.forward, &mut self.backward, now);
+            let mut busy = false;
+            if self.sending.process.is_running(now) {
+                busy |= self
+                    .sending
+                    .drive(&mut self.backward, &mut self.forward, now);
+            }
+            if self.receiving.process.is_running(now) {
+                busy |= self
+                    .receiving
+                    .drive(&mut self.forward, &mut self.backward, now);
+            }
             self.disconnect(now);
             if !busy {
                 break;
@@ -98,25 +128,20 @@ impl Pair {
         over || (sending.is_idle() && sending.broken.is_none() && receiving.is_idle())
     }
 
-    pub(crate) fn next(&self) -> Option<Timestamp> {
-        let soon = |at: Timestamp| at.max(self.time);
-        [
-            self.sending.sender.poll_timeout(),
-            self.receiving.receiver.poll_timeout(),
-            self.sending
-                .next_work()
-                .filter(|_| self.sending.broken.is_none()),
-            self.receiving.next_work(),
-            self.forward.next(self.time).map(soon),
-            self.backward.next(self.time).map(soon),
-            self.cut
-                .filter(|_| !self.cut_done)
-                .map(|cut| Timestamp::from_origin(cut.at)),
-            self.closing(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+    fn next(&self) -> Option<Timestamp> {
+        let now = self.time;
+        let (sending, receiving) = (&self.sending, &self.receiving);
+        let processes = [
+            (sending.process, sending.next()),
+            (receiving.process, receiving.next()),
+        ];
+        let turns = processes
+            .into_iter()
+            .flat_map(|(process, next)| turns(process, next, now));
+        let moves = [self.forward.next(now), self.backward.next(now)];
+        let moves = moves.into_iter().flatten().map(|at| at.max(now));
+        let ends = [self.cut, self.closing()].into_iter().flatten();
+        turns.chain(moves).chain(ends).min()
     }
 
     /// A side that is over closes its connections; the other side sees it a moment later, unless nothing gets through.
@@ -130,11 +155,8 @@ impl Pair {
     }
 
     fn disconnect(&mut self, now: Timestamp) {
-        if let Some(cut) = self.cut
-            && Timestamp::from_origin(cut.at) <= now
-            && !self.cut_done
-        {
-            self.cut_done = true;
+        if self.cut.is_some_and(|cut| cut <= now) {
+            self.cut = None;
             self.sending.disconnect("reset", now);
             self.receiving.disconnect("reset", now);
         }
@@ -151,4 +173,16 @@ impl Pair {
             self.sending.disconnect("closed by the peer", now);
         }
     }
+}
+
+/// When a process acts: at its own next moment, and, where it sleeps, as soon as it runs, since something may have come.
+pub(crate) fn turns(
+    process: super::process::Process,
+    next: Option<Timestamp>,
+    now: Timestamp,
+) -> impl Iterator<Item = Timestamp> {
+    let own = next.map(|at| process.runs(at.max(now)));
+    let awake = process.runs(now);
+    let awake = (awake > now).then_some(awake);
+    own.into_iter().chain(awake)
 }

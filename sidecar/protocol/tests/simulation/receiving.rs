@@ -10,7 +10,10 @@ use lynx_protocol::wire::{ChunkHeader, Decoded, Frame, decode};
 use lynx_protocol::{Code, CreditBook, Extent, Reason};
 use lynx_units::{Bytes, Epoch, Priority, SegmentIndex, Timestamp, TransferId, UnitIndex};
 
+use super::buffer::Buffer;
 use super::network::Direction;
+use super::old::{OldFrames, Outbox};
+use super::process::Process;
 use super::work::{Job, LEVELS, describe, parse};
 
 type Name = (TransferId, UnitIndex, SegmentIndex);
@@ -33,10 +36,16 @@ pub(crate) struct Receiving {
     pub(crate) hold: Duration,
     buffers: BTreeMap<Name, Vec<u8>>,
     held: VecDeque<(Timestamp, Priority, u64)>,
-    inbox: [Vec<u8>; 2],
+    inbox: [Buffer; 2],
     /// A header whose payload is being read; `None` inside where it is discarded.
     reading: [Option<(ChunkHeader, Option<Extent>)>; 2],
-    outbox: [Vec<u8>; 2],
+    outbox: [Outbox; 2],
+    pub(crate) process: Process,
+    pub(crate) old: OldFrames,
+    /// How far its clock is ahead of the sending node's. What is recorded is in the latter's time.
+    pub(crate) ahead: Duration,
+    /// What the sender was last told that it may send.
+    pub(crate) granted: [Bytes; 2],
     live: BTreeMap<TransferId, Progress>,
     /// How each transfer that was offered ended, and when.
     pub(crate) ended: BTreeMap<TransferId, (Event, Timestamp)>,
@@ -52,9 +61,10 @@ impl Receiving {
         config: ReceiverConfig,
         book: &Arc<CreditBook>,
         jobs: Vec<Job>,
+        (start, ahead): (Timestamp, Duration),
     ) -> Self {
         Self {
-            receiver: Receiver::new(epoch, config, book, Timestamp::ORIGIN).unwrap(),
+            receiver: Receiver::new(epoch, config, book, start + ahead).unwrap(),
             config,
             link: 0,
             jobs,
@@ -64,6 +74,10 @@ impl Receiving {
             inbox: Default::default(),
             reading: [None; 2],
             outbox: Default::default(),
+            process: Process::default(),
+            old: OldFrames::default(),
+            ahead,
+            granted: [Bytes::ZERO; 2],
             live: BTreeMap::new(),
             ended: BTreeMap::new(),
             deadlines: BTreeMap::new(),
@@ -77,27 +91,27 @@ impl Receiving {
         self.live.is_empty() && self.held.is_empty()
     }
 
-    pub(crate) fn next_work(&self) -> Option<Timestamp> {
-        self.held.front().map(|&(at, ..)| at)
+    /// When the application or the driver does something next.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        let work = self.held.front().map(|&(at, ..)| at);
+        let next = [work, self.receiver.poll_timeout()];
+        next.into_iter().flatten().min().map(|at| self.common(at))
     }
 
-    /// The application's turn: it consumes what it has held for long enough.
-    pub(crate) fn work(&mut self, now: Timestamp) {
-        while let Some(&(at, priority, bytes)) = self.held.front()
-            && at <= now
-        {
-            self.held.pop_front();
-            self.receiver.release(priority, Bytes::new(bytes), now);
-        }
+    /// A moment of its own clock in the common time.
+    fn common(&self, own: Timestamp) -> Timestamp {
+        Timestamp::from_origin(own.since_origin().saturating_sub(self.ahead))
     }
 
-    /// The driver's turn; `true` where it did anything.
+    /// The turn of application and driver; `true` where they did anything.
     pub(crate) fn drive(
         &mut self,
         input: &mut Direction,
         output: &mut Direction,
         now: Timestamp,
     ) -> bool {
+        let now = now + self.ahead;
+        self.consume(now);
         let mut busy = false;
         for on in Priority::ALL {
             if input.read(self.link + on.index(), &mut self.inbox[on.index()]) {
@@ -118,44 +132,60 @@ impl Receiving {
         busy
     }
 
+    /// The application consumes what it has held for long enough.
+    fn consume(&mut self, now: Timestamp) {
+        while let Some(&(at, priority, bytes)) = self.held.front()
+            && at <= now
+        {
+            self.held.pop_front();
+            self.receiver.release(priority, Bytes::new(bytes), now);
+        }
+    }
+
     pub(crate) fn disconnect(&mut self, reason: &str, now: Timestamp) {
+        let now = now + self.ahead;
         let reason = Reason::new(Code::Disconnected, reason);
         self.receiver.handle_disconnected(reason, now);
         self.events(now);
     }
 
     fn parse(&mut self, on: Priority, now: Timestamp) {
-        let inbox = std::mem::take(&mut self.inbox[on.index()]);
-        let mut rest = inbox.as_slice();
-        loop {
-            if let Some((header, place)) = self.reading[on.index()] {
-                let len = header.extent.len as usize;
-                let Some((payload, after)) = rest.split_at_checked(len) else {
-                    break;
-                };
-                rest = after;
-                self.reading[on.index()] = None;
-                self.payload(on, &header, place, payload, now);
-                continue;
-            }
-            match decode(rest) {
-                Ok(Decoded::Incomplete { .. }) => break,
-                Ok(Decoded::Packet { packet, len }) => {
-                    rest = &rest[len..];
-                    match packet.frame {
-                        Frame::Chunk(header) => self.header(on, &header, now),
-                        _ => self.receiver.handle_frame(on, &packet, now),
-                    }
-                }
-                Err(error) => {
-                    let reason = Reason::new(Code::Corrupt, &error.to_string());
-                    self.receiver.handle_disconnected(reason, now);
-                    return;
-                }
-            }
+        let mut inbox = std::mem::take(&mut self.inbox[on.index()]);
+        while self.parse_one(on, &mut inbox, now) {
             self.events(now);
         }
-        self.inbox[on.index()] = rest.to_vec();
+        self.inbox[on.index()] = inbox;
+    }
+
+    /// Takes a frame or a payload, where there is a whole one.
+    fn parse_one(&mut self, on: Priority, inbox: &mut Buffer, now: Timestamp) -> bool {
+        if let Some((header, place)) = self.reading[on.index()] {
+            let len = header.extent.len as usize;
+            let Some(payload) = inbox.all().get(..len) else {
+                return false;
+            };
+            self.reading[on.index()] = None;
+            self.payload(on, &header, place, payload, now);
+            inbox.take(len);
+            return true;
+        }
+        match decode(inbox.all()) {
+            Ok(Decoded::Incomplete { .. }) => false,
+            Ok(Decoded::Packet { packet, len }) => {
+                match packet.frame {
+                    Frame::Chunk(header) => self.header(on, &header, now),
+                    _ => self.receiver.handle_frame(on, &packet, now),
+                }
+                inbox.take(len);
+                true
+            }
+            Err(error) => {
+                let reason = Reason::new(Code::Corrupt, &error.to_string());
+                self.receiver.handle_disconnected(reason, now);
+                inbox.take(inbox.len());
+                false
+            }
+        }
     }
 
     fn header(&mut self, on: Priority, header: &ChunkHeader, now: Timestamp) {
@@ -200,17 +230,23 @@ impl Receiving {
         loop {
             let outbox = &mut self.outbox[on.index()];
             if outbox.is_empty() {
-                match self.receiver.poll_transmit(on, now) {
-                    None => return busy,
-                    Some(packet) => packet.encode(outbox).unwrap(),
+                let Some(mut packet) = self.receiver.poll_transmit(on, now) else {
+                    return busy;
+                };
+                if let Frame::Credit(credit) = packet.frame {
+                    self.granted = credit.limit;
                 }
+                let now = packet.epoch;
+                if let Some(epoch) = self.old.before(now) {
+                    packet.epoch = epoch;
+                    outbox.frame(&packet);
+                    packet.epoch = now;
+                }
+                outbox.frame(&packet);
             }
-            let taken = outbox.len().min(output.room(self.link + on.index()));
-            if taken == 0 {
+            if !outbox.flush(self.link + on.index(), output) {
                 return busy;
             }
-            output.write(self.link + on.index(), &outbox[..taken]);
-            outbox.drain(..taken);
             busy = true;
         }
     }
@@ -223,7 +259,7 @@ impl Receiving {
                     descriptor,
                     deadline,
                 } => {
-                    self.deadlines.insert(transfer, deadline);
+                    self.deadlines.insert(transfer, self.common(deadline));
                     let (plan, wanted) = parse(&descriptor);
                     if wanted {
                         self.live.insert(transfer, Progress::default());
@@ -249,7 +285,8 @@ impl Receiving {
                     assert_eq!(usize::from(level), progress.levels.len());
                     progress.levels.push((level, now));
                     if level == 0 {
-                        self.anchors.insert(transfer, now);
+                        let at = self.common(now);
+                        self.anchors.insert(transfer, at);
                     }
                 }
                 Event::Complete(transfer) => {
@@ -271,7 +308,7 @@ impl Receiving {
                         self.live.is_empty(),
                         "the link is over, and transfers are not"
                     );
-                    self.broken = Some((reason, now));
+                    self.broken = Some((reason, self.common(now)));
                 }
             }
         }
@@ -305,13 +342,14 @@ impl Receiving {
         };
         self.held
             .push_back((now + self.hold, priority, u64::from(len)));
-        self.work(now);
+        self.consume(now);
     }
 
     fn end(&mut self, transfer: TransferId, event: Event, now: Timestamp) {
         self.live.remove(&transfer);
         self.buffers.retain(|name, _| name.0 != transfer);
-        let again = self.ended.insert(transfer, (event, now));
+        let at = self.common(now);
+        let again = self.ended.insert(transfer, (event, at));
         assert!(
             again.is_none(),
             "transfer {transfer} ended twice on the receiving side"

@@ -4,12 +4,16 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use lynx_protocol::Code;
+use lynx_protocol::Extent;
 use lynx_protocol::Reason;
-use lynx_protocol::sender::{Event, OpenTransfer, Sender, Transmit};
+use lynx_protocol::sender::{Event, OpenTransfer, Segment, Sender, Transmit};
 use lynx_protocol::wire::{Decoded, decode};
 use lynx_units::{Epoch, Priority, SegmentIndex, Timestamp, TransferId, UnitIndex};
 
+use super::buffer::Buffer;
 use super::network::Direction;
+use super::old::{OldFrames, Outbox};
+use super::process::Process;
 use super::work::{Job, LEVELS, describe};
 
 #[derive(Debug)]
@@ -17,13 +21,17 @@ pub(crate) struct Sending {
     pub(crate) sender: Sender,
     /// Number of its first stream on the wire.
     pub(crate) link: usize,
-    jobs: Vec<Job>,
+    pub(crate) jobs: Vec<Job>,
+    /// Numbers of the jobs that are not over and still have something to be done for.
+    at_work: Vec<usize>,
     /// Next unit of each job; `None` before it is open.
     next_unit: Vec<Option<u32>>,
-    payloads: BTreeMap<(TransferId, UnitIndex, SegmentIndex), Vec<u8>>,
-    inbox: [Vec<u8>; 2],
+    payloads: Payloads,
+    inbox: [Buffer; 2],
     /// Bytes of a transmit that the socket has not taken yet.
-    outbox: [Vec<u8>; 2],
+    outbox: [Outbox; 2],
+    pub(crate) process: Process,
+    pub(crate) old: OldFrames,
     /// How each transfer ended, and when.
     pub(crate) ended: BTreeMap<TransferId, (Event, Timestamp)>,
     pub(crate) opened: BTreeMap<TransferId, Timestamp>,
@@ -35,11 +43,14 @@ impl Sending {
         Self {
             sender: Sender::new(epoch, now),
             link: 0,
+            at_work: (0..jobs.len()).collect(),
             next_unit: vec![None; jobs.len()],
             jobs,
             payloads: BTreeMap::new(),
             inbox: Default::default(),
             outbox: Default::default(),
+            process: Process::default(),
+            old: OldFrames::default(),
             ended: BTreeMap::new(),
             opened: BTreeMap::new(),
             broken: None,
@@ -50,30 +61,39 @@ impl Sending {
         self.ended.len() == self.jobs.len() || self.broken.is_some()
     }
 
-    /// When the application does something next.
-    pub(crate) fn next_work(&self) -> Option<Timestamp> {
-        let job = |(job, next): (&Job, &Option<u32>)| {
+    /// When the application or the driver does something next.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        let work = self.next_work().filter(|_| self.broken.is_none());
+        [work, self.sender.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn next_work(&self) -> Option<Timestamp> {
+        let work = |&number: &usize| {
+            let (job, next) = (&self.jobs[number], self.next_unit[number]);
             if self.ended.contains_key(&job.transfer) {
                 return None;
             }
-            let publish = match *next {
+            let publish = match next {
                 None => Some(job.open_at),
                 Some(unit) if unit < job.units => Some(job.open_at + job.pace * unit),
                 Some(_) => None,
             };
-            let work = publish.into_iter().chain(job.cancel_at).min()?;
-            Some(Timestamp::from_origin(work))
+            publish.into_iter().chain(job.cancel_at).min()
         };
-        self.jobs.iter().zip(&self.next_unit).filter_map(job).min()
+        let work = self.at_work.iter().filter_map(work).min()?;
+        Some(Timestamp::from_origin(work))
     }
 
-    /// The application's turn.
-    pub(crate) fn work(&mut self, now: Timestamp) {
+    fn work(&mut self, now: Timestamp) {
         if self.broken.is_some() {
             return;
         }
-        for (job, next) in self.jobs.iter().zip(&mut self.next_unit) {
-            let due = |after| Timestamp::from_origin(after) <= now;
+        let due = |after| Timestamp::from_origin(after) <= now;
+        for &number in &self.at_work {
+            let (job, next) = (&self.jobs[number], &mut self.next_unit[number]);
             if next.is_none() && due(job.open_at) {
                 let open = OpenTransfer {
                     transfer: job.transfer,
@@ -89,22 +109,34 @@ impl Sending {
                 && unit < job.units
                 && due(job.open_at + job.pace * unit)
             {
-                publish(&mut self.sender, &mut self.payloads, job, UnitIndex(unit));
                 *next = Some(unit + 1);
+                if job.fails_at.is_some_and(|fails| fails <= unit) {
+                    give_up(&mut self.sender, job, UnitIndex(unit));
+                    continue;
+                }
+                publish(&mut self.sender, &mut self.payloads, job, UnitIndex(unit));
             }
             if job.cancel_at.is_some_and(due) {
                 self.sender.cancel(job.transfer, "the client went away");
             }
         }
+        let ended = &self.ended;
+        let (jobs, next) = (&self.jobs, &self.next_unit);
+        self.at_work.retain(|&number| {
+            let job = &jobs[number];
+            let published = next[number] == Some(job.units) && job.cancel_at.is_none();
+            !published && !ended.contains_key(&job.transfer)
+        });
     }
 
-    /// The driver's turn; `true` where it did anything.
+    /// The turn of application and driver; `true` where they did anything.
     pub(crate) fn drive(
         &mut self,
         input: &mut Direction,
         output: &mut Direction,
         now: Timestamp,
     ) -> bool {
+        self.work(now);
         let mut busy = false;
         for on in Priority::ALL {
             if input.read(self.link + on.index(), &mut self.inbox[on.index()]) {
@@ -132,23 +164,20 @@ impl Sending {
     }
 
     fn parse(&mut self, on: Priority, now: Timestamp) {
-        let inbox = std::mem::take(&mut self.inbox[on.index()]);
-        let mut rest = inbox.as_slice();
+        let inbox = &mut self.inbox[on.index()];
         loop {
-            match decode(rest) {
-                Ok(Decoded::Incomplete { .. }) => break,
+            match decode(inbox.all()) {
+                Ok(Decoded::Incomplete { .. }) => return,
                 Ok(Decoded::Packet { packet, len }) => {
                     self.sender.handle_frame(on, &packet, now);
-                    rest = &rest[len..];
+                    inbox.take(len);
                 }
                 Err(error) => {
                     let reason = Reason::new(Code::Corrupt, &error.to_string());
-                    self.sender.handle_disconnected(reason);
-                    return;
+                    return self.sender.handle_disconnected(reason);
                 }
             }
         }
-        self.inbox[on.index()] = rest.to_vec();
     }
 
     fn write(&mut self, on: Priority, output: &mut Direction, now: Timestamp) -> bool {
@@ -158,26 +187,30 @@ impl Sending {
             if outbox.is_empty() {
                 match self.sender.poll_transmit(on, now) {
                     None => return busy,
-                    Some(Transmit::Frame(packet)) => packet.encode(outbox).unwrap(),
-                    Some(Transmit::Chunk(header)) => {
-                        let extent = header.extent;
-                        let name = (extent.transfer, extent.unit, extent.segment);
-                        let (start, end) = (
-                            extent.offset as usize,
-                            (extent.offset + extent.len) as usize,
-                        );
-                        let payload = &self.payloads[&name][start..end];
-                        outbox.extend(header.encode(crc32c::crc32c(payload)));
-                        outbox.extend(payload);
+                    Some(Transmit::Frame(mut packet)) => {
+                        let now = packet.epoch;
+                        if let Some(epoch) = self.old.before(now) {
+                            packet.epoch = epoch;
+                            outbox.frame(&packet);
+                            packet.epoch = now;
+                        }
+                        outbox.frame(&packet);
+                    }
+                    Some(Transmit::Chunk(mut header)) => {
+                        let payload = payload(&self.payloads, &header.extent);
+                        let now = header.epoch;
+                        if let Some(epoch) = self.old.before(now) {
+                            header.epoch = epoch;
+                            outbox.chunk(&header, payload);
+                            header.epoch = now;
+                        }
+                        outbox.chunk(&header, payload);
                     }
                 }
             }
-            let taken = outbox.len().min(output.room(self.link + on.index()));
-            if taken == 0 {
+            if !outbox.flush(self.link + on.index(), output) {
                 return busy;
             }
-            output.write(self.link + on.index(), &outbox[..taken]);
-            outbox.drain(..taken);
             busy = true;
         }
     }
@@ -199,22 +232,43 @@ impl Sending {
     }
 }
 
-fn publish(
-    sender: &mut Sender,
-    payloads: &mut BTreeMap<(TransferId, UnitIndex, SegmentIndex), Vec<u8>>,
-    job: &Job,
-    unit: UnitIndex,
-) {
+type Payloads = BTreeMap<(TransferId, UnitIndex, SegmentIndex), Vec<u8>>;
+
+fn payload<'a>(payloads: &'a Payloads, extent: &Extent) -> &'a [u8] {
+    let name = (extent.transfer, extent.unit, extent.segment);
+    let (start, len) = (extent.offset as usize, extent.len as usize);
+    &payloads[&name][start..start + len]
+}
+
+/// Publishes what nobody may, and then gives the transfer up.
+fn give_up(sender: &mut Sender, job: &Job, unit: UnitIndex) {
+    let name = job.transfer;
+    let segment = |len| Segment { len, checksum: 0 };
+    let wrong = [
+        sender.publish(name, UnitIndex(job.units), &[segment(0); LEVELS.len()]),
+        sender.publish(name, unit, &[]),
+        sender.publish(name, unit, &[segment(0); LEVELS.len() + 1]),
+        sender.publish(name, unit, &[segment(job.bound + 1); LEVELS.len()]),
+    ];
+    assert!(wrong.iter().all(Result::is_err), "{wrong:?}");
+    sender.fail(name, Reason::new(Code::Application, "prefill failed"));
+}
+
+fn publish(sender: &mut Sender, payloads: &mut Payloads, job: &Job, unit: UnitIndex) {
     let mut segments = Vec::new();
     for number in (0u16..).take(LEVELS.len()).map(SegmentIndex) {
         let payload = job.payload(unit, number);
         segments.push(describe(&payload));
         payloads.insert((job.transfer, unit, number), payload);
     }
-    // A transfer that is over takes no units; that is no mistake of this application.
-    let published = sender.publish(job.transfer, unit, &segments);
-    assert!(matches!(
-        published,
-        Ok(_) | Err(lynx_protocol::sender::PublishError::Unknown(_))
-    ));
+    // In two pieces, which lie somewhere else in each unit; or in one.
+    let (first, rest) = segments.split_at(unit.0 as usize % LEVELS.len());
+    for piece in [first, rest].into_iter().filter(|piece| !piece.is_empty()) {
+        // A transfer that is over takes no units; that is no mistake of this application.
+        let published = sender.publish(job.transfer, unit, piece);
+        assert!(matches!(
+            published,
+            Ok(_) | Err(lynx_protocol::sender::PublishError::Unknown(_))
+        ));
+    }
 }

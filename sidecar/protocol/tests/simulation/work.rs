@@ -27,6 +27,10 @@ pub(crate) struct Job {
     pub(crate) lifetime: Duration,
     pub(crate) cancel_at: Option<Duration>,
     pub(crate) rejected: bool,
+    /// The sending application gives the transfer up instead of publishing this unit, and publishes nonsense before.
+    pub(crate) fails_at: Option<u32>,
+    /// No segment has a byte.
+    pub(crate) empty: bool,
 }
 
 impl Job {
@@ -42,6 +46,8 @@ impl Job {
             lifetime: Duration::from_secs(60),
             cancel_at: None,
             rejected: false,
+            fails_at: None,
+            empty: false,
         }
     }
 
@@ -57,21 +63,27 @@ impl Job {
         plan(self.units, self.bound)
     }
 
-    /// A segment's bytes: of varying length, some empty.
+    /// A segment's bytes: of varying length, some empty. They count up from a random number, a word at a time: as telling
+    /// as random ones where bytes are mixed up, and made as fast as memory is written.
     pub(crate) fn payload(&self, unit: UnitIndex, segment: SegmentIndex) -> Vec<u8> {
         let name = u64::from(unit.0) << 16 | u64::from(segment.0);
         let mut random = Random::new(self.seed.wrapping_mul(0x1_0001) ^ name << 20);
         let bound = u64::from(self.bound);
         let len = match random.within(0, 10) {
+            _ if self.empty => 0,
             0 => 0,
             1..8 => bound,
             _ => random.within(0, bound + 1),
         };
-        let words = len.div_ceil(8);
-        let mut bytes: Vec<u8> = (0..words)
-            .flat_map(|_| random.next().to_le_bytes())
-            .collect();
-        bytes.truncate(usize::try_from(len).unwrap());
+        let len = usize::try_from(len).unwrap();
+        let first = random.next() | 1;
+        let mut bytes = vec![0; len.next_multiple_of(8)];
+        let mut word = first;
+        for place in bytes.as_chunks_mut::<8>().0 {
+            *place = word.to_le_bytes();
+            word = word.wrapping_add(first);
+        }
+        bytes.truncate(len);
         bytes
     }
 }
@@ -86,11 +98,16 @@ fn plan(units: u32, bound: u32) -> Arc<TransferPlan> {
     Arc::new(TransferPlan::new(units, &LEVELS, |_, _| bound).unwrap())
 }
 
-/// What a codec says about a segment; the checksum is a sum, which is enough against mistakes of this code.
+/// What a codec says about a segment; the checksum is a sum over words, which is enough against mistakes of this code.
 pub(crate) fn describe(payload: &[u8]) -> Segment {
-    let sum = payload.iter().fold(payload.len() as u64, |sum, &byte| {
-        sum.wrapping_mul(0x100_0000_01B3) ^ u64::from(byte)
-    });
+    let (words, rest) = payload.as_chunks::<8>();
+    let mut sum = payload.len() as u64;
+    for word in words {
+        sum = sum.rotate_left(5) ^ u64::from_le_bytes(*word);
+    }
+    for &byte in rest {
+        sum = sum.rotate_left(5) ^ u64::from(byte);
+    }
     Segment {
         len: u32::try_from(payload.len()).unwrap(),
         checksum: sum,
