@@ -5,12 +5,14 @@
 #   BENCH        which benches                    (default all: codec link accuracy ttft)
 #   PROFILE      where a profile goes             (default out/profile.json)
 #   FUZZ         the fuzz target                  (default frame)
+#   FUZZ_SECONDS how long fuzz-all takes for each (default 60)
 
 SHELL := /bin/bash
 ARGS ?=
 BENCH ?= codec link accuracy ttft
 PROFILE ?= out/profile.json
 FUZZ ?= frame
+FUZZ_SECONDS ?= 60
 
 # What a node needs to run the journey.
 IMAGES := operator agent engine pause
@@ -19,7 +21,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster test-faults bench bench-peers soak lint images model fuzz profile toolchain build
+.PHONY: help demo test test-cluster test-faults bench bench-peers soak lint images model fuzz fuzz-all profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -92,7 +94,16 @@ model: ## Fetch the model of the demo and the tests, once
 
 fuzz: toolchain ## Fuzz one target (FUZZ=name) until stopped, or as ARGS say
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install cargo-fuzz, and a nightly toolchain." >&2; exit 1; }
-	@cd fuzz && $(CARGO) +nightly fuzz run $(FUZZ) $(ARGS)
+	@mkdir -p fuzz/target/corpus/$(FUZZ)
+	@cd fuzz && $(CARGO) +nightly fuzz run $(FUZZ) target/corpus/$(FUZZ) corpus/$(FUZZ) $(ARGS)
+
+fuzz-all: toolchain ## Fuzz every target for FUZZ_SECONDS each; the first that finds something stops it
+	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install cargo-fuzz, and a nightly toolchain." >&2; exit 1; }
+	@cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do \
+	    echo "  fuzz      $$target"; \
+	    mkdir -p target/corpus/$$target; \
+	    $(CARGO) +nightly fuzz run $$target target/corpus/$$target corpus/$$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 || exit; \
+	done
 
 profile: model build ## Make the anchor profile of a model anew (lynx calibrate)
 	@mkdir -p out

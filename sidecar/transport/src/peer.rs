@@ -59,7 +59,7 @@ impl PeerInfo {
     }
 
     /// As lines. A ticket comes right after the name, and is no fact: it is nobody else's to compare.
-    pub(crate) fn encode(&self, ticket: Option<&Ticket>) -> Vec<u8> {
+    pub fn encode(&self, ticket: Option<&Ticket>) -> Vec<u8> {
         let mut lines = format!("name={}\n", self.name);
         if let Some(ticket) = ticket {
             lines.extend([TICKET, "=", ticket.secret(), "\n"]);
@@ -70,12 +70,13 @@ impl PeerInfo {
         lines.into_bytes()
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; a line without a `=` is a fact without a value.
-    pub(crate) fn decode(bytes: &[u8]) -> (Self, Option<Ticket>) {
+    /// Reads what [`encode`](Self::encode) wrote; a line without a `=` is a fact without a value. Only a line feed ends a
+    /// line, so that what was read is written as it was.
+    pub fn decode(bytes: &[u8]) -> (Self, Option<Ticket>) {
         let text = String::from_utf8_lossy(bytes);
         let mut info = Self::default();
         let mut ticket = None;
-        for (index, line) in text.lines().enumerate() {
+        for (index, line) in text.split_terminator('\n').enumerate() {
             let (key, value) = line.split_once('=').unwrap_or((line, ""));
             if index == 0 && key == "name" {
                 value.clone_into(&mut info.name);
@@ -111,6 +112,8 @@ mod tests {
         let (read, same) = PeerInfo::decode(&info.encode(Some(&ticket)));
         assert_eq!((read, same.as_ref()), (info, Some(&ticket)));
         assert_eq!(PeerInfo::decode(b""), (PeerInfo::default(), None));
+        let odd = PeerInfo::decode(b"name=a\r\r\nb\r").0;
+        assert_eq!(PeerInfo::decode(&odd.encode(None)).0, odd);
     }
 
     #[test]

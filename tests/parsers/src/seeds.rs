@@ -1,0 +1,135 @@
+//! Where the corpora begin: one well-formed input or more for each parser, made by the rooms' own writers.
+//!
+//! Committed as `fuzz/corpus/TARGET/seed-N` by `cargo run -p lynx-parsers --example seeds`; a test holds the files against
+//! this module, so that a format that changes takes its seeds along.
+
+mod gguf;
+mod messages;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use lynx_protocol::wire::{Ack, ChunkHeader, Credit, Frame, Heartbeat, Open, Packet};
+use lynx_protocol::{Code, Extent, Reason, handshake};
+use lynx_transport::PeerInfo;
+use lynx_units::{Bytes, Epoch, Priority, SegmentIndex, TransferId, UnitIndex};
+
+const PROFILE: &str = include_str!("../../../profiles/smollm2-135m-instruct.json");
+const EXAMPLES: [&str; 4] = [
+    include_str!("../../../examples/embedded.yaml"),
+    include_str!("../../../examples/autoscaling.yaml"),
+    include_str!("../../../examples/gpu-dra.yaml"),
+    include_str!("../../../examples/gpu-device-plugin-rdma.yaml"),
+];
+const OPERATOR: &str = "watchNamespaces: [default]\nagents:\n  service: lynx\n  port: 7402\nimages:\n  agent: lynx/agent:1\n  engine: lynx/engine:1\n";
+const TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'].strip() + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+/// The seeds of a target, in order; none for one whose corpus was found by fuzzing alone.
+pub fn of(target: &str) -> Vec<Vec<u8>> {
+    let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+    match target {
+        "agent_config" => texts(&[
+            &lynx_agent::config::default_file(),
+            "role: decode\npeers: [\"prefill:7400\"]\ntransfer:\n  anchor:\n    minBits: 3\n",
+        ]),
+        "chat_template" => vec![template(TEMPLATE, "Hello"), template("{{ 1", "x")],
+        "deployment" => texts(&EXAMPLES),
+        "descriptor" => messages::descriptors(),
+        "frame" => frames(),
+        "gguf" | "tokenizer" => gguf::files(),
+        "operator_config" => texts(&[OPERATOR]),
+        "peer_info" => vec![
+            PeerInfo::new("decode-1")
+                .with("codec", "1")
+                .with("model", "tiny")
+                .encode(None),
+        ],
+        "pool_layout" => messages::layouts(),
+        // The profile of a real model is larger than a fuzzer likes: its head says what the fields are.
+        "profile_json" => texts(&[&PROFILE[..PROFILE.floor_char_boundary(2048)]]),
+        "receiver" | "sender" => [400, 800, 1200, 1600]
+            .map(|len| noise(len, len as u64 / 400))
+            .into(),
+        "report" => vec![messages::reports()],
+        "traceparent" => texts(&[
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\nvendor=1",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+        ]),
+        _ => Vec::new(),
+    }
+}
+
+/// A template, and what is said with it.
+fn template(source: &str, said: &str) -> Vec<u8> {
+    let len = u16::try_from(source.len()).unwrap_or(u16::MAX);
+    [&len.to_le_bytes(), source.as_bytes(), said.as_bytes()].concat()
+}
+
+/// Bytes that mean long runs of operations: as good as any.
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// One of each frame.
+fn frames() -> Vec<Vec<u8>> {
+    let reason = || Reason::new(Code::Deadline, "too late");
+    let said = [
+        Frame::Open(Open {
+            transfer: TransferId(7),
+            remaining: Duration::from_secs(9),
+            descriptor: Cow::Borrowed(b"plan"),
+        }),
+        Frame::Accept(TransferId(7)),
+        Frame::Reject(TransferId(7), reason()),
+        Frame::Chunk(chunk()),
+        Frame::Credit(Credit {
+            limit: [Bytes::from_mib(1); 2],
+        }),
+        Frame::Ack(Ack {
+            received: [Bytes::from_kib(9); 2],
+            clock: Duration::from_millis(5),
+        }),
+        Frame::Heartbeat(Heartbeat { stamp: 8, echo: 9 }),
+        Frame::Cancel(TransferId(7), reason()),
+        Frame::Failed(TransferId(7), reason()),
+        Frame::Done(TransferId(7)),
+    ];
+    let epoch = Epoch(3);
+    let packets = said.map(|frame| Packet { epoch, frame });
+    let meeting = [
+        handshake::hello(epoch, Priority::Residual, 77, b"name=decode-1\n"),
+        handshake::accept(epoch, b"name=prefill-1\n"),
+        handshake::refuse(epoch, reason()),
+    ];
+    packets.iter().chain(&meeting).map(encoded).collect()
+}
+
+fn encoded(packet: &Packet<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    packet.encode(&mut bytes).expect("a short frame");
+    bytes
+}
+
+fn chunk() -> ChunkHeader {
+    ChunkHeader {
+        epoch: Epoch(3),
+        extent: Extent {
+            transfer: TransferId(7),
+            unit: UnitIndex(1),
+            segment: SegmentIndex(2),
+            offset: 100,
+            len: 50,
+        },
+        after_pause: true,
+        segment_len: 200,
+        segment_checksum: 5,
+        payload_crc: 6,
+    }
+}
