@@ -119,7 +119,7 @@ pub enum Bench {
 }
 
 /// `lynx bench peer`.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Peer {
     /// Receive: listen at this address, whoever dials
     #[arg(long, value_name = "ADDRESS", required_unless_present = "send")]
@@ -127,6 +127,9 @@ pub struct Peer {
     /// Send: dial the receiver whose hello is the first line of standard input
     #[arg(long, conflicts_with = "receive")]
     pub send: bool,
+    /// By TLS, with the tls.crt, tls.key and ca.crt of this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    pub tls: Option<PathBuf>,
 }
 
 /// Where a bench's rows go.

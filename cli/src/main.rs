@@ -145,7 +145,7 @@ async fn link(output: &args::Output) -> Result<()> {
 
 async fn peer(args: args::Peer) -> Result<()> {
     let end = args.receive.map_or(End::Send, End::Receive);
-    bench::peer::run(end).await
+    bench::peer::run(end, args.tls.as_deref()).await
 }
 
 fn codec(output: &args::Output) -> Result<()> {

@@ -89,6 +89,8 @@ group! {
             "Engines that were taken, one after the other: more than one means that engines end";
         ENGINE_REFUSALS: Counter, None, Agents, "lynx_engine_refusals_total" []
             "Engines that were refused because they do not fit; the log says what differs";
+        CERTIFICATE_EXPIRES: Gauge, Seconds, Agents, "lynx_tls_certificate_expiry_timestamp_seconds" []
+            "When this agent's certificate ends, in seconds since the Unix epoch; 0 without one";
         DRAINING: Gauge, None, Agents, "lynx_draining" []
             "1 where no new work is taken";
         IN_FLIGHT: Gauge, None, Agents, "lynx_in_flight" []
@@ -173,6 +175,8 @@ group! {
     LINKS = "Links and credit" {
         LINK_UP: Gauge, None, Agents, "lynx_link_up" [PEER]
             "1 where the link to this peer is up";
+        LINK_ENCRYPTED: Gauge, None, Agents, "lynx_link_encrypted" [PEER]
+            "1 where the link to this peer is encrypted";
         LINK_RATE: Gauge, BytesPerSecond, Agents, "lynx_link_rate_bytes_per_second" [PEER]
             "What the link to this peer carries at best; 0 before it was measured";
         LINK_ROUND_TRIP: Gauge, Seconds, Agents, "lynx_link_round_trip_seconds" [PEER]

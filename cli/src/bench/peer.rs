@@ -10,9 +10,11 @@ mod receive;
 mod send;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use lynx_tls::{Credentials, UnixTime};
 use lynx_transport::{Clock, LinkConfig, PeerInfo};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -35,17 +37,19 @@ pub enum End {
 ///
 /// # Errors
 /// The link does not come up or breaks, or an order makes no sense.
-pub async fn run(end: End) -> Result<()> {
+pub async fn run(end: End, tls: Option<&Path>) -> Result<()> {
     let clock = Clock::start();
+    let open = |directory| Credentials::open(directory, None, UnixTime::now());
+    let credentials = tls.map(open).transpose()?;
+    let config = |name| -> Result<LinkConfig> {
+        let config = LinkConfig::new(clock, PeerInfo::new(name))?;
+        Ok(config.with_credentials(credentials.clone()))
+    };
     let mut orders = Orders::new();
     match end {
-        End::Receive(listen) => receive::run(listen, config(clock, "receiver")?, &mut orders).await,
-        End::Send => send::run(clock, &mut orders).await,
+        End::Receive(listen) => receive::run(listen, config("receiver")?, &mut orders).await,
+        End::Send => send::run(clock, config("sender")?, &mut orders).await,
     }
-}
-
-fn config(clock: Clock, name: &str) -> Result<LinkConfig> {
-    Ok(LinkConfig::new(clock, PeerInfo::new(name))?)
 }
 
 /// The lines from and to whoever compares.

@@ -42,6 +42,8 @@ pub struct Config {
     pub operator: Option<String>,
     /// How KV travels.
     pub transfer: Transfer,
+    /// What is encrypted, and with what.
+    pub tls: Tls,
     /// What clients may do.
     pub http: Http,
     /// How long a drain waits where its caller does not say.
@@ -156,6 +158,28 @@ pub enum Anchor {
     Adaptive(Bounds),
     /// Always this.
     Fixed(Width),
+}
+
+/// What is encrypted, and with what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// What is encrypted.
+    pub mode: TlsMode,
+    /// Where the certificate, its key and the authorities are; there where the mode isn't off.
+    pub directory: Option<PathBuf>,
+    /// The name that peers' certificates must carry; without one, the first that the own one carries.
+    pub peer_name: Option<String>,
+}
+
+/// What is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Nothing.
+    Off,
+    /// Peer control and the operator's stream.
+    Control,
+    /// These and links.
+    All,
 }
 
 /// What clients may do.

@@ -16,6 +16,7 @@ use lynx_proto::operator::v1::control_client::ControlClient;
 use lynx_proto::operator::v1::{
     FromAgent, Hello, Link, PeerAddress, Policy, from_agent, from_operator,
 };
+use lynx_tls::Credentials;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
@@ -25,6 +26,8 @@ use tonic::transport::{Channel, Endpoint};
 use self::report::Totals;
 use crate::counters::Counters;
 use crate::drain::Drain;
+use crate::run::chain;
+use crate::security::{Security, To, connect};
 use crate::session::Attachment;
 
 /// How often a report goes out.
@@ -106,7 +109,7 @@ pub fn told() -> (Sinks, Told) {
 /// Why there is no stream.
 #[derive(Debug, thiserror::Error)]
 enum JoinError {
-    #[error("the operator can't be reached: {0}")]
+    #[error("the operator can't be reached: {}", chain(.0))]
     Unreachable(#[from] tonic::transport::Error),
     #[error("the operator says: {}", .0.message())]
     Refused(#[from] Box<Refused>),
@@ -114,13 +117,21 @@ enum JoinError {
     Ended,
 }
 
-/// Holds a stream to the operator at `address`, `http://host:port`, until the process ends. It is never given up.
-pub async fn run(address: String, hello: Hello, sources: Sources, sinks: Sinks) {
+/// Holds a stream to the operator at `address`, `http://host:port` or by TLS `https://host:port`, until the process ends. It is never given up.
+pub async fn run(
+    address: String,
+    security: Security,
+    hello: Hello,
+    sources: Sources,
+    sinks: Sinks,
+) {
+    let target = Target::new(address, &security);
+    let address = target.shown.clone();
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
     loop {
         let mut was_heard = false;
-        if let Err(error) = join(&address, &hello, &sources, &sinks, &mut was_heard).await {
+        if let Err(error) = join(&target, &hello, &sources, &sinks, &mut was_heard).await {
             let why = error.to_string();
             if was_heard || why != said {
                 tracing::warn!(address, "{why}; the last peers and policy stay");
@@ -135,19 +146,46 @@ pub async fn run(address: String, hello: Hello, sources: Sources, sinks: Sinks) 
     }
 }
 
+/// Where the operator is, and how it is dialled.
+struct Target {
+    /// As it was configured.
+    shown: String,
+    /// For the client, which knows nothing of TLS: that is the connection's affair.
+    dialled: String,
+    credentials: Option<Credentials>,
+}
+
+impl Target {
+    fn new(address: String, security: &Security) -> Self {
+        match address.strip_prefix("https://") {
+            Some(host) => Self {
+                dialled: format!("http://{host}"),
+                credentials: security.control().cloned(),
+                shown: address,
+            },
+            None => Self {
+                dialled: address.clone(),
+                credentials: None,
+                shown: address,
+            },
+        }
+    }
+}
+
 async fn join(
-    address: &str,
+    target: &Target,
     hello: &Hello,
     sources: &Sources,
     sinks: &Sinks,
     was_heard: &mut bool,
 ) -> Result<(), JoinError> {
-    let endpoint = Endpoint::from_shared(address.to_owned())?
+    let endpoint = Endpoint::from_shared(target.dialled.clone())?
         .connect_timeout(PATIENCE)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true);
-    let mut client: ControlClient<Channel> = ControlClient::new(endpoint.connect().await?);
+    let mut client: ControlClient<Channel> =
+        ControlClient::new(connect(endpoint, To::Host, target.credentials.as_ref()).await?);
     let (outbox, outgoing) = mpsc::channel(4);
     let hello = from_agent::Kind::Hello(hello.clone());
     // The channel has room, and its other end is here.

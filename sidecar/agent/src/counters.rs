@@ -23,6 +23,22 @@ pub use self::memory::{InUse, Pool, Pools, Usage};
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
+/// A number that is as it was set last.
+#[derive(Debug, Default)]
+pub struct Level(AtomicU64);
+
+impl Level {
+    /// It is this from now on.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// What it is.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Everything that is counted. Shared by those who count and those who read.
 #[derive(Debug)]
 pub struct Counters {
@@ -66,6 +82,8 @@ pub struct Counters {
     pub verified_tokens: Counter,
     /// Decode: from the transfer's start until the anchor was merged.
     pub time_to_anchor: Histogram,
+    /// When this agent's certificate ends, in seconds since the Unix epoch; 0 without one.
+    pub certificate_expires_unix_s: Level,
     /// Decode: from the transfer's start until all was merged, of complete transfers.
     pub time_to_full: Histogram,
     /// Decode: what clients wait for.
@@ -176,6 +194,7 @@ impl Counters {
             verify_passes: counter(),
             verified_tokens: counter(),
             time_to_anchor: Histogram::of(&agent::TIME_TO_ANCHOR),
+            certificate_expires_unix_s: Level::default(),
             time_to_full: Histogram::of(&agent::TIME_TO_FULL),
             pace: Paces::new(),
             links: Arc::default(),

@@ -52,6 +52,7 @@ use crate::drafting::Drafting;
 use crate::drain::Drain;
 use crate::peers::{LinkSettings, News, Peers, What};
 use crate::requests::{Command, Refusal};
+use crate::security::Security;
 use crate::session::{Attached, Engine, Messages};
 
 /// How often waiting requests' deadlines and links' figures are looked at.
@@ -78,6 +79,8 @@ pub struct Settings {
     pub queue: usize,
     /// Prefill agents that are there whatever the operator says.
     pub peers: Vec<PeerAddress>,
+    /// Who may be a peer.
+    pub security: Security,
 }
 
 /// What the role shares with the rest of the agent.
@@ -104,7 +107,7 @@ pub struct Inputs {
 impl Settings {
     /// What of an agent's configuration this role uses. `life` is different for each life of the process: a new one's links
     /// are not those of the old.
-    pub fn new(config: &Config, life: &str) -> Self {
+    pub fn new(config: &Config, life: &str, security: &Security) -> Self {
         let peer = |address: &String| PeerAddress {
             address: address.clone(),
             ..PeerAddress::default()
@@ -116,6 +119,7 @@ impl Settings {
             profile: config.transfer.profile.clone(),
             queue: config.engine.queue,
             peers: config.peers.iter().map(peer).collect(),
+            security: security.clone(),
         }
     }
 }
@@ -258,6 +262,7 @@ impl Decoder {
         counters.memory.of(Pool::Merge).set_limit(merge);
         let window = Bytes::new(budget.get() / WINDOWS);
         let links = LinkSettings {
+            security: settings.security.clone(),
             clock,
             window: [window.clamp(ReceiverConfig::MIN_WINDOW, LARGEST_WINDOW); 2],
             budget,

@@ -27,6 +27,7 @@ pub mod prefill;
 pub mod profile;
 pub mod requests;
 pub mod run;
+pub mod security;
 pub mod session;
 #[cfg(test)]
 mod testing;

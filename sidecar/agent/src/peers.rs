@@ -16,13 +16,14 @@ use std::sync::Arc;
 use lynx_proto::operator::v1::{Link, PeerAddress};
 use lynx_protocol::CreditBook;
 use lynx_protocol::receiver::{ReceiverConfig, ReceiverStats};
-use lynx_transport::{Clock, LinkStats, ReceiverEvent, ReceiverHandle};
+use lynx_transport::{Clock, LinkStats, ReceiverEvent, ReceiverHandle, Ticket};
 use lynx_units::{BitRate, Bytes, Epoch};
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 
 use crate::counters::{Counters, Pool};
 use crate::identity::Identity;
+use crate::security::Security;
 
 /// What all links have in common.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct LinkSettings {
     pub window: [Bytes; 2],
     /// The receive windows of all links together.
     pub budget: Bytes,
+    /// Who may be a peer.
+    pub security: Security,
     /// Where links are counted.
     pub counters: Arc<Counters>,
 }
@@ -82,6 +85,8 @@ pub struct Meeting {
     pub channel: Channel,
     /// This end of the link.
     pub link: ReceiverHandle,
+    /// What names the link over peer control.
+    pub ticket: Ticket,
     /// Whether it takes no new work.
     pub draining: bool,
 }
@@ -128,6 +133,8 @@ pub struct Chosen {
     pub channel: Channel,
     /// This end of the link.
     pub link: ReceiverHandle,
+    /// What names the link over peer control.
+    pub ticket: Ticket,
 }
 
 impl Peers {
@@ -189,6 +196,7 @@ impl Peers {
                 address: address.address.clone(),
                 identity: identity.clone(),
                 clock: self.settings.clock,
+                security: self.settings.security.clone(),
                 window: ReceiverConfig {
                     window: self.settings.window,
                 },
@@ -279,6 +287,7 @@ impl Peers {
             name: peer.name().to_owned(),
             channel: meeting.channel.clone(),
             link: meeting.link.clone(),
+            ticket: meeting.ticket.clone(),
         })
     }
 
@@ -333,7 +342,8 @@ impl Peers {
     /// All links, for people and for the operator.
     pub fn links(&self) -> Vec<Link> {
         let named = self.peers.values().filter(|peer| !peer.retired);
-        named.map(Peer::link).collect()
+        let transport = self.settings.security.transport();
+        named.map(|peer| peer.link(transport)).collect()
     }
 
     fn drop_retired(&mut self) {
@@ -384,7 +394,7 @@ impl Peer {
         }
     }
 
-    fn link(&self) -> Link {
+    fn link(&self, transport: &str) -> Link {
         let estimate = self.stats().unwrap_or_default().estimate;
         let (up, error) = match &self.state {
             State::Up(_) => (true, String::new()),
@@ -393,7 +403,7 @@ impl Peer {
         Link {
             peer: self.name().to_owned(),
             up,
-            transport: "TCP".to_owned(),
+            transport: transport.to_owned(),
             rate_bps: estimate.rate.bits_per_second(),
             round_trip_ns: estimate
                 .round_trip

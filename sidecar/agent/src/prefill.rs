@@ -24,12 +24,11 @@ use lynx_kernels::{Codec, KvShape, Profile};
 use lynx_proto::peer::v1::{CheckRequest, CheckResponse, ProbeFacts};
 use lynx_protocol::sender::Event;
 use lynx_protocol::wire::EncodeError;
-use lynx_transport::{Clock, LinkConfig, ListenError, Listener};
+use lynx_transport::{Clock, LinkConfig, ListenError, Listener, Ticket};
 use lynx_units::{Bytes, Epoch};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status as Answer;
 
 use self::node::Node;
@@ -41,6 +40,7 @@ use crate::drain::Drain;
 use crate::identity::Identity;
 use crate::profile;
 use crate::requests::{Command, Generated, Refusal};
+use crate::security::{self, Security};
 use crate::session::{Attached, Engine, Message};
 
 /// How often a caller that says nothing is asked whether it is still there, and how long it may take to answer: a transfer
@@ -73,6 +73,8 @@ pub struct Options {
     pub send_buffer: Bytes,
     /// Most transfers under way for one decode agent, and for all of them together.
     pub most_transfers: [usize; 2],
+    /// Who may be a peer.
+    pub security: Security,
     /// The profile of a model.
     pub choose_profile: ChooseProfile,
     /// Who may still come in, and what is in flight: transfers, until their last byte is with the decode agent.
@@ -134,9 +136,9 @@ enum Signal {
     /// The splitting thread has done a job.
     Split(Split),
     /// Something happened on this peer's link of this epoch.
-    Link(String, Epoch, Event),
+    Link(Ticket, Epoch, Event),
     /// That link is over.
-    LinkOver(String, Epoch),
+    LinkOver(Ticket),
 }
 
 impl Prefill {
@@ -192,13 +194,14 @@ impl Prefill {
         } = self;
         // A transfer's stream is open for as long as the transfer: those are bounded by themselves.
         let streams = role.options.most_transfers[0] + QUESTIONS;
+        let credentials = role.options.security.control().cloned();
         let server = tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
             .concurrency_limit_per_connection(QUESTIONS)
             .max_concurrent_streams(u32::try_from(streams).ok())
             .add_service(Service::server(role.signals.clone()))
-            .serve_with_incoming(TcpListenerStream::new(control));
+            .serve_with_incoming(security::incoming(control, credentials));
         let serving = async {
             loop {
                 tokio::select! {
@@ -298,7 +301,8 @@ impl Role {
             name, generation, ..
         } = &self.options;
         let identity = Identity::new(name, info, layout, &profile, generation);
-        let config = LinkConfig::new(self.clock, identity.to_peer_info())?;
+        let config = LinkConfig::new(self.clock, identity.to_peer_info())?
+            .with_credentials(self.options.security.data().cloned());
         Ok((Arc::new(profile), identity, config))
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use lynx_proto::operator::v1::{Hello, Role as OperatorRole};
+use lynx_tls::LoadError;
 use lynx_transport::Clock;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -26,6 +27,7 @@ use crate::metrics::{self, Metrics};
 use crate::prefill::{self, Prefill, PrefillError};
 use crate::profile;
 use crate::requests::{Command, Requests};
+use crate::security::Security;
 use crate::session::{self, Attached, Socket, SocketError};
 
 /// How long open connections get for what is on its way to them, after the drain.
@@ -61,6 +63,9 @@ pub enum RunError {
     /// The decode role can't work.
     #[error("the decode role can't work")]
     Decode(#[source] io::Error),
+    /// What is to be encrypted can't be.
+    #[error("there is no certificate to work with")]
+    Tls(#[from] LoadError),
     /// The HTTP server has failed.
     #[error("the HTTP server failed")]
     Serve(#[source] io::Error),
@@ -78,6 +83,7 @@ pub struct Agent {
     http: SocketAddr,
     drain_listener: TcpListener,
     prefill: Option<Prefill>,
+    security: Security,
     socket: Socket,
     engines: mpsc::Receiver<Attached>,
     drain: Drain,
@@ -99,10 +105,11 @@ impl Agent {
         let failed = |source| RunError::Drain { address, source };
         let drain_listener = TcpListener::bind(address).await.map_err(failed)?;
         let (drain, counters) = (Drain::new(), Arc::new(Counters::default()));
+        let security = Security::open(&config.tls)?;
         let prefill = match config.role {
             Role::Decode => None,
             Role::Prefill => {
-                Some(Prefill::bind(prefill_options(&config, &drain, &counters)).await?)
+                Some(Prefill::bind(prefill_options(&config, &security, &drain, &counters)).await?)
             }
         };
         let (socket, engines) = Socket::open(session::Options {
@@ -118,6 +125,7 @@ impl Agent {
             http,
             drain_listener,
             prefill,
+            security,
             socket,
             engines,
             drain,
@@ -153,6 +161,7 @@ impl Agent {
             http,
             drain_listener,
             prefill,
+            security,
             socket,
             engines,
             drain,
@@ -194,8 +203,9 @@ impl Agent {
                 drain: drain.clone(),
             };
             let hello = hello(&config, &life, peer);
-            parts.spawn(talk(address, hello, sources, sinks));
+            parts.spawn(talk(address, security.clone(), hello, sources, sinks));
         }
+        parts.spawn(renew(security.clone(), Arc::clone(&counters)));
         parts.spawn(async { Ok(socket.run().await?) });
         match prefill {
             Some(prefill) => {
@@ -203,11 +213,8 @@ impl Agent {
             }
             None => {
                 let inputs = decode_inputs(commands, engines, told, &drain, counters, status);
-                let settings = decode::Settings::new(&config, &life);
-                parts.spawn(async {
-                    let ended = decode::run(settings, inputs).await;
-                    ended.map_err(RunError::Decode)
-                });
+                let settings = decode::Settings::new(&config, &life, &security);
+                parts.spawn(answer(settings, inputs));
             }
         }
         let stop = CancellationToken::new();
@@ -262,7 +269,12 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     Agent::bind(config).await?.run(shutdown).await
 }
 
-fn prefill_options(config: &Config, drain: &Drain, counters: &Arc<Counters>) -> prefill::Options {
+fn prefill_options(
+    config: &Config,
+    security: &Security,
+    drain: &Drain,
+    counters: &Arc<Counters>,
+) -> prefill::Options {
     let own: Option<PathBuf> = config.transfer.profile.clone();
     prefill::Options {
         name: config.pod.name.clone(),
@@ -272,6 +284,7 @@ fn prefill_options(config: &Config, drain: &Drain, counters: &Arc<Counters>) -> 
         announced_data: config.listen.announced_data.clone(),
         send_buffer: config.transfer.send_buffer,
         most_transfers: [config.transfer.per_peer, config.transfer.most],
+        security: security.clone(),
         choose_profile: Arc::new(move |model, shape| {
             profile::choose(own.as_deref(), model, shape).map_err(|error| chain(&error))
         }),
@@ -336,13 +349,24 @@ async fn take_orders(
     serve(listener, routers, limits, CancellationToken::new()).await
 }
 
+async fn renew(security: Security, counters: Arc<Counters>) -> Result<(), RunError> {
+    security.keep_fresh(counters).await;
+    Ok(())
+}
+
+async fn answer(settings: decode::Settings, inputs: decode::Inputs) -> Result<(), RunError> {
+    let ended = decode::run(settings, inputs).await;
+    ended.map_err(RunError::Decode)
+}
+
 async fn talk(
     address: String,
+    security: Security,
     hello: Hello,
     sources: control::Sources,
     sinks: Sinks,
 ) -> Result<(), RunError> {
-    control::run(address, hello, sources, sinks).await;
+    control::run(address, security, hello, sources, sinks).await;
     Ok(())
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use lynx_protocol::sender::{Event, OpenTransfer};
-use lynx_transport::{Clock, Dialler, SenderEvents, SenderHandle, SharedBytes};
+use lynx_transport::{Clock, Dialler, LinkConfig, SenderEvents, SenderHandle, SharedBytes};
 use lynx_units::{Priority, Timestamp, TransferId, UnitIndex};
 use serde::{Deserialize, Serialize};
 
 use super::payload::{Shape, noise};
-use super::{Orders, PATIENCE, config, cpu_seconds, moment};
+use super::{Orders, PATIENCE, cpu_seconds, moment};
 
 /// Longer than any of the transfers here takes.
 const LIFETIME: Duration = Duration::from_secs(120);
@@ -48,9 +48,9 @@ struct Hello {
     address: SocketAddr,
 }
 
-pub(super) async fn run(clock: Clock, orders: &mut Orders) -> Result<()> {
+pub(super) async fn run(clock: Clock, config: LinkConfig, orders: &mut Orders) -> Result<()> {
     let hello: Hello = orders.next().await?.context("no receiver's hello")?;
-    let mut dialler = Dialler::new(hello.address, config(clock, "sender")?);
+    let mut dialler = Dialler::new(hello.address, config);
     let (handle, events) = dialler.connect(PATIENCE).await?.into_sender();
     let mut end = Sending {
         clock,

@@ -11,7 +11,8 @@ use super::fields::{find, path};
 use super::mistakes::Mistakes;
 use super::read::Raw;
 use super::{
-    Anchor, Config, Deployment, Engine, Http, Listen, Pod, Role, Telemetry, Transfer, values,
+    Anchor, Config, Deployment, Engine, Http, Listen, Pod, Role, Telemetry, Tls, TlsMode, Transfer,
+    values,
 };
 
 /// A Unix socket's path has 108 bytes, and some systems have fewer.
@@ -52,6 +53,7 @@ pub(super) fn build(raw: Raw) -> Result<Config, Mistakes> {
         ),
         operator: reader.optional(path::OPERATOR_ADDRESS, values::url),
         transfer: transfer(&mut reader),
+        tls: tls(&mut reader),
         http: Http {
             max_body: reader.one(path::MAX_BODY, values::bytes),
             body_memory: reader.one(path::BODY_MEMORY, values::bytes),
@@ -105,6 +107,19 @@ fn transfer(reader: &mut Reader) -> Transfer {
     }
 }
 
+fn tls(reader: &mut Reader) -> Tls {
+    Tls {
+        mode: reader.one(path::TLS_MODE, |text| match text {
+            "off" => Some(TlsMode::Off),
+            "control" => Some(TlsMode::Control),
+            "all" => Some(TlsMode::All),
+            _ => None,
+        }),
+        directory: reader.optional(path::TLS_DIRECTORY, some_path),
+        peer_name: reader.optional(path::TLS_PEER_NAME, word),
+    }
+}
+
 fn anchor(reader: &mut Reader) -> Anchor {
     let fixed = reader.one(path::ANCHOR_MODE, |text| match text {
         "adaptive" => Some(false),
@@ -131,6 +146,19 @@ fn together(config: &Config, raw: &mut Raw) {
         raw.mistake(
             path::PEERS,
             "only a decode agent has peers: decode agents call prefill agents",
+        );
+    }
+    if config.tls.mode != TlsMode::Off && config.tls.directory.is_none() {
+        raw.mistake(
+            path::TLS_DIRECTORY,
+            "it is needed where tls.mode isn't off: nothing goes in clear that was meant to be encrypted",
+        );
+    }
+    let is_secure = |address: &String| address.starts_with("https:");
+    if config.tls.mode == TlsMode::Off && config.operator.as_ref().is_some_and(is_secure) {
+        raw.mistake(
+            path::OPERATOR_ADDRESS,
+            "https needs tls.mode control or all, and tls.directory",
         );
     }
     if config.operator.is_some() {

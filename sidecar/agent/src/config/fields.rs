@@ -43,6 +43,9 @@ pub(super) mod path {
     pub(in super::super) const SEND_BUFFER: &str = "transfer.sendBuffer";
     pub(in super::super) const PER_PEER: &str = "transfer.maxPerPeer";
     pub(in super::super) const MOST: &str = "transfer.maxTransfers";
+    pub(in super::super) const TLS_MODE: &str = "tls.mode";
+    pub(in super::super) const TLS_DIRECTORY: &str = "tls.directory";
+    pub(in super::super) const TLS_PEER_NAME: &str = "tls.peerName";
     pub(in super::super) const MAX_BODY: &str = "http.maxBody";
     pub(in super::super) const BODY_MEMORY: &str = "http.bodyMemory";
     pub(in super::super) const MAX_CONNECTIONS: &str = "http.maxConnections";
@@ -256,6 +259,24 @@ pub(super) const FIELDS: &[Field] = &[
         default: "1024",
         allowed: "a number from 1 to 100000",
         about: "Most transfers under way in all; more are refused. Prefill only.",
+    },
+    Field {
+        path: path::TLS_MODE,
+        default: "off",
+        allowed: "off, control or all",
+        about: "What is encrypted: nothing, peer control and the operator's stream, or links as well. The same on all agents.",
+    },
+    Field {
+        path: path::TLS_DIRECTORY,
+        default: "",
+        allowed: "a path",
+        about: "Where tls.crt, tls.key and ca.crt are, as cert-manager's Secrets are mounted. Read again as they change.",
+    },
+    Field {
+        path: path::TLS_PEER_NAME,
+        default: "",
+        allowed: TEXT,
+        about: "The URI or DNS name that peers' certificates must carry. Without one: the first that the own one carries.",
     },
     Field {
         path: path::MAX_BODY,

@@ -186,3 +186,16 @@ fn any_text_is_a_configuration_or_says_what_is_wrong() {
         }
     });
 }
+
+#[test]
+fn encryption_is_never_half_asked_for() {
+    let found = mistakes("{tls: {mode: all}}");
+    assert_eq!(found[0].0, "tls.directory");
+    let found = mistakes("{operator: {address: 'https://o:1'}, deployment: {name: d}}");
+    assert_eq!(found[0].0, "operator.address");
+    let yaml = "{tls: {mode: control, directory: /tls}, operator: {address: 'https://o:1'}, deployment: {name: d}}";
+    assert_eq!(
+        Config::parse(yaml, &none).unwrap().tls.mode,
+        TlsMode::Control
+    );
+}

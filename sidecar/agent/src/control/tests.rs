@@ -121,7 +121,7 @@ fn agent(operator: SocketAddr) -> Agent {
         counters,
         drain,
         told,
-        task: tokio::spawn(run(address, hello, sources, sinks)),
+        task: tokio::spawn(run(address, Security::default(), hello, sources, sinks)),
     }
 }
 

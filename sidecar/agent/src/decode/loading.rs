@@ -121,7 +121,7 @@ impl Decoder {
         let transfer_request = TransferRequest {
             caller: self.peers.identity().map(|identity| identity.to_proto()),
             transfer: transfer.0,
-            link: self.settings.name.clone(),
+            link: chosen.ticket.secret().to_owned(),
             coding: Some(descriptor),
             tokens: expected.tokens,
             sampling: Some(expected.sampling),

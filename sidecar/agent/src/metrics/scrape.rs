@@ -68,6 +68,8 @@ impl Scrape {
         out.one(&agent::ENGINE_ATTACHED, flag(is_attached))?;
         out.one(&agent::ENGINE_ATTACHES, number(taken))?;
         out.one(&agent::ENGINE_REFUSALS, number(refused))?;
+        let expires = &self.0.counters.certificate_expires_unix_s;
+        out.one(&agent::CERTIFICATE_EXPIRES, number(expires.get()))?;
         out.one(&agent::DRAINING, flag(drain.is_draining()))?;
         out.one(&agent::IN_FLIGHT, (*drain.in_flight().borrow()).into())?;
         out.one(&agent::RUNNING, status.running.into())?;
@@ -173,6 +175,9 @@ fn peers(out: &mut Out<'_>, links: &[Link]) -> fmt::Result {
         out.rows(metric, rows)
     };
     each(&agent::LINK_UP, out, |link| flag(link.up))?;
+    each(&agent::LINK_ENCRYPTED, out, |link| {
+        flag(link.transport.contains("TLS"))
+    })?;
     each(&agent::LINK_RATE, out, |link| number(link.rate_bps) / 8.0)?;
     each(&agent::LINK_ROUND_TRIP, out, |link| {
         number(link.round_trip_ns) / NANOS

@@ -19,6 +19,8 @@ use tonic::transport::{Channel, Endpoint};
 use super::{Meeting, News, PeerId, Tell, What};
 use crate::counters::Links;
 use crate::identity::Identity;
+use crate::run::chain;
+use crate::security::{self, Security};
 
 /// How long peer control may take to connect, and to answer a check.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -38,6 +40,7 @@ pub(super) struct Invitation {
     pub(super) address: String,
     pub(super) identity: Identity,
     pub(super) clock: Clock,
+    pub(super) security: Security,
     pub(super) window: ReceiverConfig,
     pub(super) book: Arc<CreditBook>,
     pub(super) links: Arc<Links>,
@@ -49,7 +52,7 @@ pub(super) struct Invitation {
 enum MeetError {
     #[error("{0:?} is no address: give host:port")]
     Address(String),
-    #[error("its peer control can't be reached: {0}; is it running?")]
+    #[error("its peer control can't be reached: {}; is it running, with the same tls.mode?", chain(.0))]
     Control(tonic::transport::Error),
     #[error("its peer control did not answer within {PATIENCE:?}")]
     Silent,
@@ -132,7 +135,10 @@ async fn meet(
         .map_err(|_| bad_address())?
         .connect_timeout(PATIENCE)
         .tcp_nodelay(true);
-    let channel = endpoint.connect().await.map_err(MeetError::Control)?;
+    let to = security::To::Peer;
+    let credentials = invitation.security.control();
+    let channel = security::connect(endpoint, to, credentials).await;
+    let channel = channel.map_err(MeetError::Control)?;
     let answer = check(&channel, &invitation.identity).await?;
     let callee = answer.callee.unwrap_or_default();
     if let Some(difference) = invitation.identity.difference(&callee) {
@@ -143,17 +149,20 @@ async fn meet(
         // The same link in a new epoch.
         Some((to, dialler)) if *to == data => dialler,
         _ => {
-            let config = LinkConfig::new(invitation.clock, invitation.identity.to_peer_info())?;
+            let config = LinkConfig::new(invitation.clock, invitation.identity.to_peer_info())?
+                .with_credentials(invitation.security.data().cloned());
             &mut dialler.insert((data, Dialler::new(data, config))).1
         }
     };
     let connected = dialler.try_connect().await?;
+    let ticket = connected.ticket().clone();
     let (link, events) = connected.into_receiver(invitation.window, &invitation.book)?;
     let draining = answer.draining;
     Ok((
         Meeting {
             channel,
             link,
+            ticket,
             draining,
         },
         events,

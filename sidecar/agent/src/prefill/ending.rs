@@ -3,6 +3,7 @@
 use lynx_proto::engine::v1::{FinishReason, Finished, Refused};
 use lynx_protocol::sender::Event;
 use lynx_protocol::{Code, Reason};
+use lynx_transport::Ticket;
 use lynx_units::{Epoch, TransferId};
 use tonic::Status;
 
@@ -58,14 +59,14 @@ impl Node {
     }
 
     /// What became of transfers on a link.
-    pub(super) fn on_link(&mut self, name: &str, epoch: Epoch, event: Event) {
+    pub(super) fn on_link(&mut self, link: &Ticket, epoch: Epoch, event: Event) {
         let (id, status) = match event {
             Event::Complete(id) => (id, None),
             Event::Failed(id, reason) => (id, Some(Status::aborted(reason.to_string()))),
             Event::Cancelled(id, reason) => (id, Some(Status::cancelled(reason.to_string()))),
             Event::Accepted(_) | Event::Broken(_) => return,
         };
-        let Some(request) = self.find(name, epoch, id) else {
+        let Some(request) = self.find(link, epoch, id) else {
             return;
         };
         match status {
@@ -84,10 +85,10 @@ impl Node {
     }
 
     /// The request whose transfer this is.
-    pub(super) fn find(&self, to: &str, epoch: Epoch, id: TransferId) -> Option<u64> {
+    pub(super) fn find(&self, link: &Ticket, epoch: Epoch, id: TransferId) -> Option<u64> {
         let is_it = |serving: &Serving| match &serving.owed {
             Owed::Transfer(transfer) => {
-                transfer.id == id && transfer.to == to && transfer.link.epoch() == epoch
+                transfer.id == id && transfer.ticket == *link && transfer.link.epoch() == epoch
             }
             Owed::Nothing | Owed::Warmed(_) => false,
         };

@@ -8,8 +8,8 @@ use lynx_kernels::Profile;
 use lynx_proto::engine::v1::{Abort, Forget, Prefill, Release, Report, Sampling, from_agent};
 use lynx_proto::operator::v1::Link;
 use lynx_proto::peer::v1::{CheckRequest, CheckResponse, ProbeFacts};
-use lynx_transport::{Clock, Connected, SenderHandle};
-use lynx_units::Epoch;
+use lynx_tls::PeerIdentity;
+use lynx_transport::{Clock, Connected, SenderHandle, Ticket};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::Status;
@@ -38,8 +38,8 @@ pub(super) struct Node {
     pub(super) splitting: Splitting,
     pub(super) drain: Drain,
     pub(super) counters: Arc<Counters>,
-    /// By the decode agents' names.
-    pub(super) links: BTreeMap<String, SenderHandle>,
+    /// By what only the two sides of each know.
+    pub(super) links: BTreeMap<Ticket, Linked>,
     pub(super) serving: HashMap<u64, Serving>,
     pub(super) most_transfers: [usize; 2],
     /// What was asked before its caller's link was known here, and until when that is waited for.
@@ -49,10 +49,21 @@ pub(super) struct Node {
     /// Where peers are told that links are.
     data: String,
     signals: mpsc::UnboundedSender<Signal>,
+    /// What carries links, for people.
+    transport: &'static str,
     /// Who asked to forget, and is to be told of it: before the engine is asked, and after.
     to_forget: Vec<oneshot::Sender<Result<(), Refusal>>>,
     forgetting: Vec<oneshot::Sender<Result<(), Refusal>>>,
     next_request: u64,
+}
+
+/// A decode agent's link.
+pub(super) struct Linked {
+    /// What it calls itself.
+    pub(super) name: String,
+    pub(super) handle: SenderHandle,
+    /// Who its certificate says that it is; nobody where links are in clear.
+    pub(super) identity: Option<PeerIdentity>,
 }
 
 impl Node {
@@ -78,6 +89,7 @@ impl Node {
             report: Report::default(),
             data,
             signals: role.signals.clone(),
+            transport: role.options.security.transport(),
             to_forget: Vec::new(),
             forgetting: Vec::new(),
             next_request: role.next_request,
@@ -89,22 +101,29 @@ impl Node {
         self.next_request
     }
 
-    /// Takes a decode agent's link. One of the same name replaces what was there: the agent has come back.
+    /// Takes a decode agent's link, beside whatever other link there is of the same name: a name is no proof, and whoever
+    /// gives another's must not end that one's link. One that has come back has lost its old link, and that ends by itself.
     pub(super) fn connect(&mut self, connected: Connected) {
         let name = connected.peer().name().to_owned();
-        let epoch = connected.epoch();
+        let (ticket, epoch) = (connected.ticket().clone(), connected.epoch());
+        let identity = connected.identity().cloned();
         tracing::info!(peer = name, address = %connected.address(), "a decode agent's link is up");
         let (handle, mut events) = connected.into_sender();
         let counted = self.counters.links.sending(&handle);
-        self.links.insert(name.clone(), handle);
-        self.answer_early(&name);
+        let linked = Linked {
+            name,
+            handle,
+            identity,
+        };
+        self.links.insert(ticket.clone(), linked);
+        self.answer_early(&ticket);
         let signals = self.signals.clone();
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
-                drop(signals.send(Signal::Link(name.clone(), epoch, event)));
+                drop(signals.send(Signal::Link(ticket.clone(), epoch, event)));
             }
             drop(counted);
-            drop(signals.send(Signal::LinkOver(name, epoch)));
+            drop(signals.send(Signal::LinkOver(ticket)));
         });
     }
 
@@ -115,8 +134,8 @@ impl Node {
             Signal::Asked(asked) => self.asked(*asked),
             Signal::Unwatched(request) => self.unwatched(request),
             Signal::Split(split) => self.split(split),
-            Signal::Link(name, epoch, event) => self.on_link(&name, epoch, event),
-            Signal::LinkOver(name, epoch) => self.link_over(&name, epoch),
+            Signal::Link(link, epoch, event) => self.on_link(&link, epoch, event),
+            Signal::LinkOver(link) => drop(self.links.remove(&link)),
         }
     }
 
@@ -161,12 +180,6 @@ impl Node {
             None => Ok(()),
             Some(difference) => Err(Status::failed_precondition(difference)),
         }
-    }
-
-    fn link_over(&mut self, name: &str, epoch: Epoch) {
-        // Unless the agent has come back meanwhile.
-        self.links
-            .retain(|other, link| other != name || link.epoch() != epoch);
     }
 
     fn warm(&mut self, prompt: Vec<u32>, done: oneshot::Sender<Result<(), Refusal>>) {
@@ -236,11 +249,7 @@ impl Node {
             running: self.report.running,
             waiting: self.report.waiting,
             pending_kv_bytes: owed.sum(),
-            links: self
-                .links
-                .iter()
-                .map(|(name, link)| link_status(name, link))
-                .collect(),
+            links: self.link_statuses(),
             token_time_ns: self.report.token_time_ns,
             attach_error: None,
             anchor_eighths: 0,
@@ -250,6 +259,14 @@ impl Node {
             *told = now;
             changed
         });
+    }
+
+    /// What is known of the links, one per name: an agent that has come back may have its lost link still.
+    fn link_statuses(&self) -> Vec<Link> {
+        let transport = self.transport;
+        let each = self.links.values();
+        let each = each.map(|linked| (&linked.name, link_status(linked, transport)));
+        each.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
     /// When the first transfer must be with the transport.
@@ -322,14 +339,15 @@ impl Node {
 }
 
 /// What is known of a link that is up.
-fn link_status(name: &str, link: &SenderHandle) -> Link {
-    let estimate = link.stats().estimate;
+fn link_status(linked: &Linked, transport: &str) -> Link {
+    let Linked { name, handle, .. } = linked;
+    let estimate = handle.stats().estimate;
     // Links are known by the peer's name and its life; people know pods.
-    let pod = name.split_once(" (").map_or(name, |(pod, _)| pod);
+    let pod = name.split_once(" (").map_or(name.as_str(), |(pod, _)| pod);
     Link {
         peer: pod.to_owned(),
         up: true,
-        transport: "TCP".to_owned(),
+        transport: transport.to_owned(),
         rate_bps: estimate.rate.bits_per_second(),
         round_trip_ns: estimate
             .round_trip

@@ -14,10 +14,12 @@ use lynx_proto::peer::v1::{
     TransferRequest, probe_answer,
 };
 use lynx_telemetry as telemetry;
+use lynx_tls::PeerIdentity;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
 use super::Signal;
+use crate::security::Caller;
 
 /// The longest message: a prompt of a million tokens and some.
 const MAX_MESSAGE: usize = 8 << 20;
@@ -34,6 +36,8 @@ pub(super) type Events = mpsc::UnboundedSender<Result<TransferEvent, Status>>;
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) request: TransferRequest,
+    /// Who the caller's certificate says that it is; nobody without TLS.
+    pub(super) identity: Option<PeerIdentity>,
     /// The caller's span.
     pub(super) parent: telemetry::Context,
     pub(super) answer: oneshot::Sender<Result<Taken, Status>>,
@@ -108,10 +112,13 @@ impl Peer for Service {
         request: Request<TransferRequest>,
     ) -> Result<Response<Watched>, Status> {
         let parent = telemetry::context_from_metadata(request.metadata());
+        let caller = request.extensions().get::<Caller>();
+        let identity = caller.and_then(|caller| caller.identity.clone());
         let request = request.into_inner();
         let asked = |answer| {
             Signal::Asked(Box::new(Asked {
                 request,
+                identity,
                 parent,
                 answer,
             }))

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use lynx_proto::peer::v1::{TransferEvent, transfer_event};
 use lynx_telemetry::Span;
-use lynx_transport::SenderHandle;
+use lynx_transport::{SenderHandle, Ticket};
 use lynx_units::{Timestamp, TransferId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -52,8 +52,10 @@ pub(super) enum Owed {
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) id: TransferId,
-    /// The decode agent's name on its link.
+    /// The decode agent's name, for people.
     pub(super) to: String,
+    /// Which link it goes over.
+    pub(super) ticket: Ticket,
     pub(super) link: SenderHandle,
     pub(super) coding: Arc<Coding>,
     /// `None` once everything is told.

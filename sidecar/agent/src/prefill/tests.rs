@@ -6,6 +6,7 @@ mod probing;
 mod refusing;
 mod sharing;
 mod transferring;
+mod trusting;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::config;
 use crate::requests::Requests;
+use crate::security::Security;
 use crate::session::{self, Socket};
 use crate::testing::{FakeEngine, attach, make_pool, soon};
 
@@ -60,6 +62,7 @@ impl Agent {
             announced_data: None,
             send_buffer: lynx_units::Bytes::from_mib(64),
             most_transfers: [64, 256],
+            security: Security::default(),
             choose_profile: Arc::new(|model, shape| {
                 if model == "unknown" {
                     return Err("no such model".to_owned());

@@ -15,6 +15,8 @@ use lynx_proto::engine::v1::{Prefill, TraceContext, from_agent};
 use lynx_proto::peer::v1::{First, Layer, Sent, Started, TransferRequest, transfer_event};
 use lynx_protocol::sender::OpenTransfer;
 use lynx_telemetry::{self as telemetry, KeyValue, attributes, names};
+use lynx_tls::PeerIdentity;
+use lynx_transport::{SenderHandle, Ticket};
 use lynx_units::TransferId;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -43,7 +45,8 @@ const MOST_EARLY: usize = 64;
 impl Node {
     /// A peer asks for KV.
     pub(super) fn asked(&mut self, asked: Asked) {
-        let is_linked = self.links.contains_key(&asked.request.link);
+        let ticket = Ticket::parse(&asked.request.link);
+        let is_linked = ticket.is_none_or(|ticket| self.links.contains_key(&ticket));
         // Only what would be taken is worth waiting for.
         let is_fit = self.early.len() < MOST_EARLY && self.is_fit(&asked.request);
         if is_linked || !is_fit {
@@ -61,8 +64,8 @@ impl Node {
     }
 
     /// Answers what was asked before its caller's link was known here.
-    pub(super) fn answer_early(&mut self, link: &str) {
-        let is_theirs = |(_, asked): &mut (Instant, Asked)| asked.request.link == link;
+    pub(super) fn answer_early(&mut self, link: &Ticket) {
+        let is_theirs = |(_, asked): &mut (Instant, Asked)| asked.request.link == link.secret();
         let known: Vec<_> = self.early.extract_if(.., is_theirs).collect();
         known.into_iter().for_each(|(_, asked)| self.answer(asked));
     }
@@ -77,11 +80,12 @@ impl Node {
     fn answer(&mut self, asked: Asked) {
         let Asked {
             request,
+            identity,
             parent,
             answer,
         } = asked;
-        let (to, id) = (request.link.clone(), request.transfer);
-        let begun = self.begin(request, &parent);
+        let (to, id) = (caller_name(&request), request.transfer);
+        let begun = self.begin(request, identity.as_ref(), &parent);
         if let Err(status) = &begun {
             tracing::info!(
                 peer = to,
@@ -96,20 +100,38 @@ impl Node {
         }
     }
 
+    /// The link that a caller names by its ticket. It must be the caller's own: of the same certificate, where links have one.
+    fn link_of(
+        &self,
+        asked: &TransferRequest,
+        caller: Option<&PeerIdentity>,
+    ) -> Result<(Ticket, SenderHandle), Status> {
+        let caller_name = caller_name(asked);
+        let ticket = Ticket::parse(&asked.link);
+        let known = ticket.and_then(|ticket| Some((self.links.get(&ticket)?, ticket)));
+        let (linked, ticket) = known.ok_or_else(|| {
+            let name = self.identity.name();
+            Status::unavailable(format!(
+                "{caller_name} is not connected to {name}: is its link down?"
+            ))
+        })?;
+        if linked.identity.is_some() && linked.identity.as_ref() != caller {
+            return Err(Status::permission_denied(
+                "the link is another agent's: its certificate isn't the caller's",
+            ));
+        }
+        Ok((ticket, linked.handle.clone()))
+    }
+
     fn begin(
         &mut self,
         asked: TransferRequest,
+        caller: Option<&PeerIdentity>,
         parent: &telemetry::Context,
     ) -> Result<Taken, Status> {
         self.fits(asked.caller.as_ref())?;
         let coding = self.coding(&asked)?;
-        let link = self.links.get(&asked.link).cloned().ok_or_else(|| {
-            let name = self.identity.name();
-            let link = &asked.link;
-            Status::unavailable(format!(
-                "{link} is not connected to {name}: is its link down?"
-            ))
-        })?;
+        let (ticket, link) = self.link_of(&asked, caller)?;
         if asked.checksum != integrity::of_question(&asked.tokens, asked.sampling.as_ref()) {
             return Err(Status::data_loss(CHANGED));
         }
@@ -118,12 +140,12 @@ impl Node {
             return Err(Status::deadline_exceeded("the transfer has no time left"));
         }
         let id = TransferId(asked.transfer);
-        if self.find(&asked.link, link.epoch(), id).is_some() {
+        if self.find(&ticket, link.epoch(), id).is_some() {
             return Err(Status::already_exists(format!(
                 "transfer {id} is under way on this link: give every transfer and every retry a new number"
             )));
         }
-        self.check_room(&asked.link)?;
+        self.check_room(&ticket, &caller_name(&asked))?;
         let draining = "this prefill agent is draining: ask another";
         let in_flight = self.drain.enter();
         let in_flight = in_flight.ok_or_else(|| Status::unavailable(draining))?;
@@ -136,7 +158,7 @@ impl Node {
         });
         opened.map_err(|over| Status::unavailable(over.to_string()))?;
         let span = telemetry::start(names::TRANSFER, telemetry::Kind::Server, parent);
-        span.set(KeyValue::new(attributes::PEER, asked.link.clone()));
+        span.set(KeyValue::new(attributes::PEER, caller_name(&asked)));
         span.set(KeyValue::new(attributes::METHOD, coding.method().id()));
         let number = i64::try_from(asked.transfer).unwrap_or(i64::MAX);
         span.set(KeyValue::new(attributes::TRANSFER, number));
@@ -144,6 +166,7 @@ impl Node {
         self.counters.transfers_begun.add(1);
         self.counters.transfer_kv_bytes.add(coding.bf16_bytes());
         let now = clock::unix_ns();
+        let to = caller_name(&asked);
         let request = self.number();
         self.say(from_agent::Kind::Prefill(Prefill {
             request,
@@ -158,7 +181,8 @@ impl Node {
         let (events, watched) = mpsc::unbounded_channel();
         let transfer = Transfer {
             id,
-            to: asked.link,
+            to,
+            ticket,
             link,
             coding: Arc::new(coding),
             events: Some(events),
@@ -183,13 +207,13 @@ impl Node {
     }
 
     /// Whether there is room for one more transfer. [`tonic::Code::ResourceExhausted`] says that another peer may have some.
-    fn check_room(&self, link: &str) -> Result<(), Status> {
+    fn check_room(&self, link: &Ticket, name_there: &str) -> Result<(), Status> {
         let [most_each, most] = self.most_transfers;
         let to = self
             .serving
             .values()
             .filter_map(|serving| match &serving.owed {
-                Owed::Transfer(transfer) => Some(transfer.to.as_str()),
+                Owed::Transfer(transfer) => Some(&transfer.ticket),
                 Owed::Nothing | Owed::Warmed(_) => None,
             });
         let (mut all, mut own) = (0, 0);
@@ -200,7 +224,7 @@ impl Node {
         if own >= most_each || all >= most {
             let name = self.identity.name();
             return Err(Status::resource_exhausted(format!(
-                "{name} has {own} transfers for {link} and {all} in all under way, as many as it takes: ask another"
+                "{name} has {own} transfers for {name_there} and {all} in all under way, as many as it takes: ask another"
             )));
         }
         Ok(())
@@ -410,4 +434,10 @@ impl Node {
         transfer.events = None;
         serving.owe_nothing_more();
     }
+}
+
+/// What a caller calls itself, for people.
+fn caller_name(asked: &TransferRequest) -> String {
+    let caller = asked.caller.as_ref();
+    caller.map_or_else(String::new, |caller| caller.name.clone())
 }

@@ -112,7 +112,7 @@ impl Prefill {
         let accepting = tokio::spawn(async move {
             loop {
                 let connected = listener.accept().await;
-                let name = connected.peer().name().to_owned();
+                let name = connected.ticket().secret().to_owned();
                 let (handle, mut events) = connected.into_sender();
                 let insert = |links: &mut HashMap<_, _>| drop(links.insert(name, handle));
                 links.links.send_modify(insert);

@@ -21,6 +21,7 @@ use crate::counters::KvFailure;
 use crate::method::Method;
 use crate::pool::{Access, Readable};
 use crate::requests::{Finish, Generate, Generated, Input, Requests};
+use crate::security::Security;
 use crate::session::{Options, Socket};
 use crate::testing;
 use crate::timeline::Event;
@@ -90,6 +91,7 @@ impl World {
             transfer: transfer(),
             profile: None,
             queue: 4,
+            security: Security::default(),
             peers: vec![PeerAddress {
                 address: prefill.address.to_string(),
                 ..PeerAddress::default()

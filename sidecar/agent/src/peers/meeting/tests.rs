@@ -54,6 +54,7 @@ async fn a_links_end_is_told_while_the_peer_leaves_a_check_unanswered() {
         window: [Bytes::from_kib(64); 2],
     };
     let book = CreditBook::new(Bytes::from_kib(128));
+    let ticket = here.ticket().clone();
     let (receiver, events) = here.into_receiver(window, &book).unwrap();
     // It takes connections, and never says a word: an agent that is stopped.
     let mute = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -62,6 +63,7 @@ async fn a_links_end_is_told_while_the_peer_leaves_a_check_unanswered() {
     let meeting = Meeting {
         channel: endpoint.connect_lazy(),
         link: receiver,
+        ticket,
         draining: false,
     };
     let (news, mut told) = mpsc::unbounded_channel();
@@ -70,6 +72,7 @@ async fn a_links_end_is_told_while_the_peer_leaves_a_check_unanswered() {
         address,
         identity: identity(),
         clock,
+        security: Security::default(),
         window,
         book,
         links: Arc::default(),

@@ -12,9 +12,11 @@ use lynx_proto::peer::v1::{
 };
 use lynx_protocol::CreditBook;
 use lynx_protocol::receiver::ReceiverConfig;
-use lynx_transport::{Clock, Dialler, LinkConfig, ReceiverEvent, ReceiverEvents, ReceiverHandle};
+use lynx_transport::{
+    Clock, Dialler, LinkConfig, ReceiverEvent, ReceiverEvents, ReceiverHandle, Ticket,
+};
 use lynx_units::Bytes;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
 use super::{Agent, prefill_engine};
@@ -23,6 +25,7 @@ use crate::identity::{Identity, profile_name};
 use crate::integrity;
 use crate::method::Method;
 use crate::pool::{Layout, Writable};
+use crate::security::{Security, To, connect};
 use crate::testing::soon;
 
 pub(super) struct Peer {
@@ -30,6 +33,7 @@ pub(super) struct Peer {
     pub(super) client: PeerClient<Channel>,
     pub(super) link: ReceiverHandle,
     pub(super) received: ReceiverEvents,
+    pub(super) ticket: Ticket,
 }
 
 /// Who a decode agent with an engine like `engine` is.
@@ -53,15 +57,23 @@ pub(super) async fn client(agent: &Agent) -> PeerClient<Channel> {
 impl Peer {
     /// Checks, dials and is linked.
     pub(super) async fn meet(agent: &Agent) -> Self {
+        Self::meet_with(agent, &Security::default()).await
+    }
+
+    pub(super) async fn meet_with(agent: &Agent, security: &Security) -> Self {
         let identity = identity(&prefill_engine());
-        let mut client = client(agent).await;
+        let endpoint = Endpoint::from_shared(format!("http://{}", agent.control)).unwrap();
+        let channel = connect(endpoint, To::Peer, security.control()).await;
+        let mut client = PeerClient::new(channel.unwrap());
         let check = client.check(CheckRequest {
             caller: Some(identity.to_proto()),
         });
         let answer = soon(check).await.unwrap().into_inner();
         assert!(!answer.draining);
         let address: SocketAddr = answer.data_address.parse().unwrap();
-        let config = LinkConfig::new(Clock::start(), identity.to_peer_info()).unwrap();
+        let config = LinkConfig::new(Clock::start(), identity.to_peer_info())
+            .unwrap()
+            .with_credentials(security.data().cloned());
         let connected = Dialler::new(address, config)
             .connect(Duration::from_secs(20))
             .await
@@ -70,12 +82,14 @@ impl Peer {
             window: [Bytes::from_mib(16); 2],
         };
         let book = CreditBook::new(window.window.into_iter().sum());
+        let ticket = connected.ticket().clone();
         let (link, received) = connected.into_receiver(window, &book).unwrap();
         Self {
             identity,
             client,
             link,
             received,
+            ticket,
         }
     }
 
@@ -90,7 +104,7 @@ impl Peer {
         TransferRequest {
             caller: Some(self.identity.to_proto()),
             transfer: 1,
-            link: "decode-0".to_owned(),
+            link: self.ticket.secret().to_owned(),
             coding: Some(Descriptor {
                 method: lynx_proto::peer::v1::Method::from(method).into(),
                 prompt_tokens,

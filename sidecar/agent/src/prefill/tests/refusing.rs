@@ -91,7 +91,7 @@ async fn questions_that_make_no_sense_are_refused_with_a_sentence() {
         (
             |r| r.link = "decode-9".to_owned(),
             Code::Unavailable,
-            "decode-9 is not connected to prefill-0",
+            "decode-0 is not connected to prefill-0",
         ),
         (
             |r| r.tokens[17] ^= 1,
