@@ -32,7 +32,7 @@ QUESTIONS = [
 ]
 SHORT, LONG = 60, 1000
 # After so many a line, and a look for leaks.
-LOOK_EVERY = 50
+LOOK_EVERY = 20
 PATIENCE_S = 40.0
 # A fault after this share of a transfer's bytes could come too late to be one.
 LAST = 0.95

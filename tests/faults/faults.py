@@ -150,7 +150,8 @@ def phases(world: World) -> int:
                     name, run = wanted.pop(0)
                     row = run(bench)
                     world.rows.append(row)
-                    world.say(f"{name}: {row.got}")
+                    noticed = "" if row.noticed_s is None else f", noticed after {row.noticed_s * 1000:.0f} ms"
+                    world.say(f"{name}: {row.got}{noticed}")
         except Unmet as unmet:
             failures += 1
             failed(world, name if "name" in locals() else "the start", unmet, options.folder)
