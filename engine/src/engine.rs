@@ -15,6 +15,7 @@
 mod evaluate;
 mod event;
 mod pace;
+mod prefixes;
 mod request;
 mod sequence;
 mod step;
@@ -396,7 +397,7 @@ impl Engine {
         self.sequences.clear();
         self.retained.clear();
         self.events.clear();
-        self.cache = PrefixCache::new(self.options.blocks);
+        self.cache = self.cache.emptied();
     }
 
     fn any(&self, id: RequestId) -> Result<&Sequence, UnknownRequest> {

@@ -39,6 +39,7 @@ pub use forward::{ForwardError, Logits, LogitsFor, Observer, Span};
 pub use gguf::{Array, Gguf, GgufError, Tensor, Value};
 pub use kv::{BLOCK_TOKENS, BlockId, KvLayout, KvPool, PoolError};
 pub use model::{Fingerprint, Model, OpenError, TokenId};
+pub use prefix::{CachedBlock, PrefixChanges};
 pub use quant::TensorType;
 pub use sample::{Sampling, SamplingError};
 pub use simd::Level;

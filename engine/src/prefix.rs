@@ -13,6 +13,9 @@
 
 #[cfg(test)]
 mod tests;
+mod watch;
+
+pub use watch::{CachedBlock, PrefixChanges};
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -76,6 +79,8 @@ pub(crate) struct PrefixCache {
     children: HashMap<Node, Vec<BlockId>>,
     nodes: u64,
     clock: u64,
+    /// What has changed, for whoever watches.
+    changes: Option<PrefixChanges>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -105,6 +110,7 @@ impl PrefixCache {
             children: HashMap::new(),
             nodes: 0,
             clock: 0,
+            changes: None,
         }
     }
 
@@ -190,6 +196,7 @@ impl PrefixCache {
             parent,
             tokens: tokens.into(),
         });
+        self.note_published(node, parent, tokens);
         (node, block)
     }
 
@@ -308,6 +315,7 @@ impl PrefixCache {
                 self.children.remove(&entry.parent);
             }
         }
+        self.note_evicted(&entry);
         Some(block)
     }
 }

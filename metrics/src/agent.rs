@@ -145,6 +145,8 @@ group! {
             "Time that was spent splitting KV by significance";
         KV_FAILED: Counter, None, Decode, "lynx_kv_failures_total" [KV_FAILURES]
             "KV that did not come, by reason";
+        TRANSFER_RETRIES: Counter, None, Decode, "lynx_transfer_retries_total" []
+            "Transfers of which nothing had come when they failed, so that another prefill agent was asked";
         LOCAL_PROMPTS: Counter, None, Decode, "lynx_local_prompts_total" []
             "Requests whose prompt the decode engine computed itself, because no KV came";
     }

@@ -1,5 +1,6 @@
 //! The engine's thread: what the agent says, then a step, then what the step did.
 
+mod cached;
 mod grants;
 mod intake;
 mod load;
@@ -72,6 +73,7 @@ impl Host {
         loop {
             let now = self.clock.now();
             self.report(now);
+            self.tell_cached();
             match self.next(inbox, now) {
                 Next::Signal(Signal::Stop) | Next::Ended => return Ok(()),
                 Next::Signal(Signal::Attached(outbox)) => self.attached(outbox),
@@ -109,6 +111,8 @@ impl Host {
     fn attached(&mut self, outbox: Outbox) {
         self.agent = Some(outbox);
         self.load = Load::default();
+        // A decode engine says in Expect what it has of a prompt; nobody chooses it by that.
+        self.engine.watch_prefixes(self.role == Role::Prefill);
     }
 
     /// The agent is gone: nobody hears what its requests give, nobody reads or writes their blocks, and nobody will say
@@ -116,6 +120,7 @@ impl Host {
     fn abandon(&mut self) {
         self.agent = None;
         self.encoding.clear();
+        self.engine.watch_prefixes(false);
         for request in self.requests.drain(..) {
             if !request.ended {
                 request.phases.finish();

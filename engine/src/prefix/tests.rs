@@ -254,3 +254,49 @@ fn a_claim_larger_than_what_is_available_changes_nothing() {
     assert_eq!(world.live.len(), 1);
     assert_eq!(world.cache.available(), 2);
 }
+
+/// The prefixes, block by block, that somebody who was told of changes knows of.
+fn known(told: &mut std::collections::BTreeMap<u64, Vec<TokenId>>, changes: PrefixChanges) {
+    if changes.reset {
+        told.clear();
+    }
+    for block in changes.added {
+        let mut prefix = match block.parent {
+            0 => Vec::new(),
+            parent => told[&parent].clone(),
+        };
+        assert_eq!(block.tokens.len(), BLOCK_TOKENS);
+        prefix.extend(block.tokens);
+        assert!(told.insert(block.number, prefix).is_none());
+    }
+    for number in changes.removed {
+        assert!(told.remove(&number).is_some());
+    }
+}
+
+#[test]
+fn a_watcher_knows_the_whole_blocks_that_a_prompt_would_find() {
+    let mut world = World::new();
+    let mut told = std::collections::BTreeMap::new();
+    run_once(&mut world, 3, 150);
+    world.cache.watch();
+    // Enough for evictions, which come before and after what they make room for.
+    for (kind, length) in [(1, 200), (2, 300), (3, 64), (5, 640), (6, 700), (1, 200)] {
+        run_once(&mut world, kind, length);
+        known(&mut told, world.cache.take_changes());
+        for kind in 1..7 {
+            let prompt: Vec<_> = (0..768).map(|i| token(kind, i)).collect();
+            let found = world.cache.probe(&prompt, Match::Blocks);
+            let longest = told.values().filter(|prefix| prompt.starts_with(prefix));
+            let longest = longest.map(Vec::len).max().unwrap_or(0);
+            assert_eq!(longest, found, "kind {kind}");
+        }
+    }
+    assert!(world.cache.take_changes().is_empty());
+    world.cache = world.cache.emptied();
+    known(&mut told, world.cache.take_changes());
+    assert!(told.is_empty());
+    world.cache.unwatch();
+    run_once(&mut world, 3, 150);
+    assert!(world.cache.take_changes().is_empty(), "nobody asked");
+}

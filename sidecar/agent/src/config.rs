@@ -149,6 +149,8 @@ pub struct Transfer {
     pub per_peer: usize,
     /// Most transfers under way in all. Prefill only.
     pub most: usize,
+    /// How many cached blocks a prefill agent tells its peers of, and a decode agent remembers of each.
+    pub prefix_blocks: usize,
 }
 
 /// How wide the anchor is.

@@ -48,6 +48,8 @@ pub struct Counters {
     pub transfers_complete: Counter,
     /// Transfers that failed.
     pub transfers_failed: Counter,
+    /// Decode: transfers that failed before anything came of them, so that another peer was asked.
+    pub transfers_retried: Counter,
     /// Transfers that their decode agent no longer wanted.
     pub transfers_cancelled: Counter,
     /// The KV of begun transfers as BF16, in bytes.
@@ -187,6 +189,7 @@ impl Counters {
             requests_failed: counter(),
             requests_aborted: counter(),
             requests_local: counter(),
+            transfers_retried: counter(),
             kv_failures: KvFailures::default(),
             drafts: Drafts::default(),
             draft_tokens: Histogram::of(&agent::DRAFT_TOKENS),

@@ -13,6 +13,7 @@
 mod answer;
 mod arrivals;
 mod asking;
+mod attempt;
 mod blocks;
 mod commands;
 mod loading;
@@ -81,6 +82,8 @@ pub struct Settings {
     pub peers: Vec<PeerAddress>,
     /// Who may be a peer.
     pub security: Security,
+    /// The node's value of the deployment's topology label; empty where there is none.
+    pub topology: String,
 }
 
 /// What the role shares with the rest of the agent.
@@ -120,6 +123,7 @@ impl Settings {
             queue: config.engine.queue,
             peers: config.peers.iter().map(peer).collect(),
             security: security.clone(),
+            topology: config.deployment.topology.clone(),
         }
     }
 }
@@ -248,6 +252,13 @@ struct Numbers {
     transfer: u64,
 }
 
+impl Session {
+    /// K and V of one token in all layers as BF16.
+    fn bytes_per_token(&self) -> usize {
+        self.shape.layers * self.shape.kv_heads * self.shape.head_dim * 4
+    }
+}
+
 impl Decoder {
     fn new(
         settings: Settings,
@@ -267,6 +278,8 @@ impl Decoder {
             window: [window.clamp(ReceiverConfig::MIN_WINDOW, LARGEST_WINDOW); 2],
             budget,
             counters: Arc::clone(&counters),
+            topology: settings.topology.clone(),
+            prefix_blocks: settings.transfer.prefix_blocks,
         };
         let merged = signals.clone();
         let news = signals.clone();

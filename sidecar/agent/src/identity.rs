@@ -50,6 +50,12 @@ impl Identity {
         &self.name
     }
 
+    /// What must be equal on both sides, in order.
+    pub(crate) fn facts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let facts = self.facts.iter();
+        facts.map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// What differs between this side and the peer, as a sentence; `None` where they fit.
     pub fn difference(&self, peer: &v1::Identity) -> Option<String> {
         let mut info = PeerInfo::new(&peer.name);

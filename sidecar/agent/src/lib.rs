@@ -5,6 +5,7 @@
 //! says. What is decided is decided in `protocol` and `policy`; this crate carries it out.
 
 pub mod baseline;
+mod choice;
 pub mod clock;
 pub mod coding;
 pub mod command;
@@ -24,6 +25,7 @@ pub mod metrics;
 pub mod peers;
 pub mod pool;
 pub mod prefill;
+mod prefix;
 pub mod profile;
 pub mod requests;
 pub mod run;

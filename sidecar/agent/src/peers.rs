@@ -7,20 +7,30 @@
 //! A peer is an address in one incarnation. A peer that is no longer named keeps its link until its last transfer has
 //! ended: it is being drained, not gone.
 
+mod choosing;
 mod meeting;
+mod told;
+mod watching;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
 use lynx_proto::operator::v1::{Link, PeerAddress};
+use lynx_proto::peer::v1::PeerNews;
 use lynx_protocol::CreditBook;
 use lynx_protocol::receiver::{ReceiverConfig, ReceiverStats};
 use lynx_transport::{Clock, LinkStats, ReceiverEvent, ReceiverHandle, Ticket};
-use lynx_units::{BitRate, Bytes, Epoch};
+use lynx_units::{BitRate, Bytes, Epoch, Timestamp, TransferId};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 
+pub(crate) use self::choosing::Ask;
+pub use self::choosing::Chosen;
+use self::choosing::Pledge;
+use self::told::Told;
 use crate::counters::{Counters, Pool};
 use crate::identity::Identity;
 use crate::security::Security;
@@ -38,6 +48,10 @@ pub struct LinkSettings {
     pub security: Security,
     /// Where links are counted.
     pub counters: Arc<Counters>,
+    /// This node's value of the deployment's topology label; empty where there is none.
+    pub topology: String,
+    /// How many cached blocks are remembered of each peer.
+    pub prefix_blocks: usize,
 }
 
 /// Who is told of peers.
@@ -76,6 +90,8 @@ pub enum What {
     Unreachable(String),
     /// Whether it takes new work.
     Draining(bool),
+    /// What it has cached, and what is ahead of a new transfer there. The next is told once the permit is dropped.
+    Told(Box<PeerNews>, OwnedSemaphorePermit),
 }
 
 /// A peer that was met: it fits, and its link is up.
@@ -102,15 +118,22 @@ pub struct Peers {
     named: Vec<PeerAddress>,
     peers: BTreeMap<PeerId, Peer>,
     next: u64,
+    /// What each transfer under way has yet to bring.
+    pledges: BTreeMap<TransferId, Pledge>,
+    /// Different for each agent, and for each choice.
+    draw: u64,
 }
 
 #[derive(Debug)]
 struct Peer {
     address: PeerAddress,
     state: State,
-    /// Transfers under way, and ever begun.
-    transfers: usize,
+    /// What it says of itself.
+    told: Told,
+    /// Transfers ever begun.
     begun: u64,
+    /// It has refused a transfer, or broken off: not to be asked before this.
+    avoided_until: Option<Timestamp>,
     /// No longer named: gone with its last transfer.
     retired: bool,
     task: AbortHandle,
@@ -120,21 +143,6 @@ struct Peer {
 enum State {
     Down(String),
     Up(Meeting),
-}
-
-/// A peer that was chosen for a transfer.
-#[derive(Clone, Debug)]
-pub struct Chosen {
-    /// Which.
-    pub peer: PeerId,
-    /// Its pod, or its address where it has no name.
-    pub name: String,
-    /// For peer control.
-    pub channel: Channel,
-    /// This end of the link.
-    pub link: ReceiverHandle,
-    /// What names the link over peer control.
-    pub ticket: Ticket,
 }
 
 impl Peers {
@@ -151,6 +159,9 @@ impl Peers {
             named: Vec::new(),
             peers: BTreeMap::new(),
             next: 0,
+            pledges: BTreeMap::new(),
+            // Each hasher of the standard library is keyed at random.
+            draw: RandomState::new().build_hasher().finish(),
         }
     }
 
@@ -211,8 +222,9 @@ impl Peers {
                 Peer {
                     address: address.clone(),
                     state,
-                    transfers: 0,
+                    told: Told::new(self.settings.prefix_blocks),
                     begun: 0,
+                    avoided_until: None,
                     retired: false,
                     task,
                 },
@@ -249,6 +261,8 @@ impl Peers {
             What::Up(meeting) => {
                 tracing::info!(peer = %peer.address.address, "linked");
                 peer.state = State::Up(meeting);
+                peer.told = Told::new(self.settings.prefix_blocks);
+                peer.avoided_until = None;
                 None
             }
             What::Unreachable(why) => {
@@ -264,49 +278,17 @@ impl Peers {
                 }
                 None
             }
-        }
-    }
-
-    /// Whether there is a peer that could send KV.
-    pub fn any(&self) -> bool {
-        self.peers.values().any(Peer::is_usable)
-    }
-
-    /// The peer with the fewest transfers under way, of equals the one that had the fewest at all, and counts one more.
-    /// `None` where no link is up, or only links to peers that take no new work.
-    pub fn choose(&mut self) -> Option<Chosen> {
-        let usable = self.peers.iter_mut().filter(|(_, peer)| peer.is_usable());
-        let (id, peer) = usable.min_by_key(|(_, peer)| (peer.transfers, peer.begun))?;
-        let State::Up(meeting) = &peer.state else {
-            return None;
-        };
-        peer.transfers += 1;
-        peer.begun += 1;
-        Some(Chosen {
-            peer: *id,
-            name: peer.name().to_owned(),
-            channel: meeting.channel.clone(),
-            link: meeting.link.clone(),
-            ticket: meeting.ticket.clone(),
-        })
-    }
-
-    /// A transfer with this peer has ended.
-    pub fn release(&mut self, peer: PeerId) {
-        if let Some(peer) = self.peers.get_mut(&peer) {
-            peer.transfers = peer.transfers.saturating_sub(1);
-        }
-        self.drop_retired();
-    }
-
-    /// Takes no transfer of this peer until it says that it takes new work again.
-    pub fn set_draining(&mut self, peer: PeerId) {
-        if let Some(Peer {
-            state: State::Up(meeting),
-            ..
-        }) = self.peers.get_mut(&peer)
-        {
-            meeting.draining = true;
+            What::Told(told, _next) => {
+                if let (State::Up(meeting), Some(load)) = (&mut peer.state, &told.load) {
+                    meeting.draining = load.draining;
+                }
+                let has_load = told.load.is_some();
+                peer.told.hear(*told);
+                if has_load {
+                    self.reported(news.peer);
+                }
+                None
+            }
         }
     }
 
@@ -347,8 +329,9 @@ impl Peers {
     }
 
     fn drop_retired(&mut self) {
-        self.peers.retain(|_, peer| {
-            let stays = !peer.retired || peer.transfers > 0;
+        let pledges = &self.pledges;
+        self.peers.retain(|id, peer| {
+            let stays = !peer.retired || pledges.values().any(|pledge| pledge.peer == *id);
             if !stays {
                 peer.task.abort();
             }
@@ -375,10 +358,6 @@ pub struct LinkNews {
 }
 
 impl Peer {
-    fn is_usable(&self) -> bool {
-        !self.retired && matches!(&self.state, State::Up(meeting) if !meeting.draining)
-    }
-
     fn name(&self) -> &str {
         if self.address.pod.is_empty() {
             &self.address.address

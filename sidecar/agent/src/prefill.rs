@@ -4,6 +4,7 @@
 //! nothing in that loop waits for any of them. It decides nothing about bytes on the wire (the links' schedulers do) and
 //! nothing about when prompts are computed (the engine does).
 
+mod board;
 mod budget;
 mod ending;
 mod node;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lynx_kernels::{Codec, KvShape, Profile};
-use lynx_proto::peer::v1::{CheckRequest, CheckResponse, ProbeFacts};
+use lynx_proto::peer::v1::{CheckRequest, CheckResponse, ProbeFacts, WatchRequest};
 use lynx_protocol::sender::Event;
 use lynx_protocol::wire::EncodeError;
 use lynx_transport::{Clock, LinkConfig, ListenError, Listener, Ticket};
@@ -31,6 +32,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::Status as Answer;
 
+use self::board::Reader;
 use self::node::Node;
 use self::service::{Asked, Service};
 use self::splitting::{Split, Splitting};
@@ -81,6 +83,8 @@ pub struct Options {
     pub drain: Drain,
     /// What is counted.
     pub counters: Arc<Counters>,
+    /// How many cached blocks peers are told of.
+    pub prefix_blocks: usize,
 }
 
 /// The prefill role, listening.
@@ -129,6 +133,8 @@ enum Signal {
     Check(CheckRequest, oneshot::Sender<Result<CheckResponse, Answer>>),
     /// Somebody who need not fit asks who is here.
     Probe(oneshot::Sender<Result<ProbeFacts, Answer>>),
+    /// A peer asks to be told what is cached here, and what is ahead.
+    Watch(WatchRequest, oneshot::Sender<Result<Reader, Answer>>),
     /// A peer asks for KV.
     Asked(Box<Asked>),
     /// Nobody listens to this request's events any more.
@@ -265,8 +271,16 @@ impl Role {
         let mut node = Node::new(self, engine, identity, profile, data);
         let mut statuses = interval(STATUS_INTERVAL);
         statuses.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut posts = interval(board::PACE);
+        posts.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_posted = false;
         loop {
             tokio::select! {
+                _ = posts.tick(), if !is_posted => {
+                    node.post();
+                    is_posted = true;
+                    continue;
+                }
                 message = messages.next() => match message {
                     Some(Message::Detached(why)) => {
                         node.lose_engine(&why);
@@ -284,6 +298,7 @@ impl Role {
                 () = tokio::time::sleep_until(node.next_deadline()) => node.expire(),
                 _ = statuses.tick() => node.tell_status(status),
             }
+            is_posted = false;
         }
         status.send_replace(Status::default());
         self.next_request = node.next_request();
@@ -326,6 +341,7 @@ fn refuse(signal: Signal) {
             unix_ns: crate::clock::unix_ns(),
             ..ProbeFacts::default()
         }))),
+        Signal::Watch(_, answer) => drop(answer.send(Err(status))),
         Signal::Asked(asked) => drop(asked.answer.send(Err(status))),
         Signal::Unwatched(_) | Signal::Split(_) | Signal::Link(..) | Signal::LinkOver(..) => {}
     }

@@ -290,6 +290,7 @@ fn prefill_options(
         }),
         drain: drain.clone(),
         counters: Arc::clone(counters),
+        prefix_blocks: config.transfer.prefix_blocks,
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lynx_proto::engine::v1::engine_api_server::{EngineApi, EngineApiServer};
 use lynx_proto::engine::v1::{
-    Attach, Attached, FromAgent, FromEngine, Report, from_agent, from_engine,
+    Attach, Attached, CachedBlocks, FromAgent, FromEngine, Report, from_agent, from_engine,
 };
 use lynx_telemetry::Settings;
 use tempfile::TempDir;
@@ -44,6 +44,8 @@ pub(crate) struct Link {
     from: Receiver<from_engine::Kind>,
     /// The last one.
     pub(crate) report: Option<Report>,
+    /// What was told of the prefix cache.
+    pub(crate) cached: Vec<CachedBlocks>,
 }
 
 impl Agent {
@@ -122,11 +124,12 @@ impl Link {
         self.to.send(Ok(FromAgent { kind: Some(kind) })).unwrap();
     }
 
-    /// The next message that is no report.
+    /// The next message that is neither a report nor about the prefix cache.
     pub(crate) fn hear(&mut self) -> from_engine::Kind {
         loop {
             match self.from.recv_timeout(PATIENCE).unwrap() {
                 from_engine::Kind::Report(report) => self.report = Some(report),
+                from_engine::Kind::CachedBlocks(cached) => self.cached.push(cached),
                 other => return other,
             }
         }
@@ -137,6 +140,7 @@ impl Link {
         while self.report.as_ref().is_none_or(|r| r.free_blocks != blocks) {
             match self.from.recv_timeout(PATIENCE).unwrap() {
                 from_engine::Kind::Report(report) => self.report = Some(report),
+                from_engine::Kind::CachedBlocks(cached) => self.cached.push(cached),
                 other => panic!("{other:?} instead of a report"),
             }
         }
@@ -193,6 +197,7 @@ impl EngineApi for Fake {
             to,
             from,
             report: None,
+            cached: Vec::new(),
         };
         self.sender.send(link).unwrap();
         tokio::spawn(async move {

@@ -43,6 +43,7 @@ pub(super) mod path {
     pub(in super::super) const SEND_BUFFER: &str = "transfer.sendBuffer";
     pub(in super::super) const PER_PEER: &str = "transfer.maxPerPeer";
     pub(in super::super) const MOST: &str = "transfer.maxTransfers";
+    pub(in super::super) const PREFIX_BLOCKS: &str = "transfer.prefixBlocks";
     pub(in super::super) const TLS_MODE: &str = "tls.mode";
     pub(in super::super) const TLS_DIRECTORY: &str = "tls.directory";
     pub(in super::super) const TLS_PEER_NAME: &str = "tls.peerName";
@@ -259,6 +260,12 @@ pub(super) const FIELDS: &[Field] = &[
         default: "1024",
         allowed: "a number from 1 to 100000",
         about: "Most transfers under way in all; more are refused. Prefill only.",
+    },
+    Field {
+        path: path::PREFIX_BLOCKS,
+        default: "65536",
+        allowed: "a number from 0 to 10000000",
+        about: "The newest cached blocks (64 tokens each) that a prefill agent tells of, and a decode agent remembers of each peer.",
     },
     Field {
         path: path::TLS_MODE,

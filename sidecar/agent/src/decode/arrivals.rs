@@ -64,7 +64,10 @@ impl Decoder {
                         Code::Corrupt | Code::Rejected | Code::Protocol => KvFailure::Content,
                         Code::Application => KvFailure::Peer,
                     };
-                    self.fail(number, kind, &reason.to_string());
+                    let why = reason.to_string();
+                    if kind != KvFailure::Link || !self.retry(number, &why) {
+                        self.fail(number, kind, &why);
+                    }
                 }
             }
             ReceiverEvent::Broken(reason) => self.lose_link(on, &reason.to_string()),
@@ -110,8 +113,11 @@ impl Decoder {
         };
         let priority = loading.coding.transfer().priority(segment.segment);
         let class = priority.unwrap_or(Priority::Residual).index();
-        loading.received[class] += Bytes::of_slice(&segment.bytes);
+        let bytes = Bytes::of_slice(&segment.bytes);
+        loading.received[class] += bytes;
         loading.blocks.handle_arrived();
+        loading.attempt = None;
+        self.peers.arrived(transfer, bytes);
         self.merging.take(transfer, segment);
         self.drive(number);
     }
@@ -139,33 +145,32 @@ impl Decoder {
 
     /// The link is lost, and with it also the transfers that it had not offered yet: nobody else tells of those.
     fn lose_link(&mut self, on: (PeerId, Epoch), why: &str) {
-        self.fail_where(
-            KvFailure::Link,
-            why,
-            |request| matches!(&request.kv, Kv::Loading(loading) if loading.on == on),
-        );
+        let lost =
+            |request: &Request| matches!(&request.kv, Kv::Loading(loading) if loading.on == on);
+        for number in self.numbers_of(lost) {
+            if !self.retry(number, why) {
+                self.fail(number, KvFailure::Link, why);
+            }
+        }
     }
 
     /// Gives up what should have been here by now, whatever became of it, and tells what has arrived meanwhile.
     pub(super) fn tick(&mut self) {
         let now = self.clock.now();
-        self.fail_where(
-            KvFailure::Deadline,
-            "the KV did not come in time",
-            |request| matches!(&request.kv, Kv::Loading(loading) if loading.deadline <= now),
-        );
+        let late = |request: &Request| matches!(&request.kv, Kv::Loading(loading) if loading.deadline <= now);
+        for number in self.numbers_of(late) {
+            self.fail(number, KvFailure::Deadline, "the KV did not come in time");
+        }
         let numbers: Vec<u64> = self.requests.keys().copied().collect();
         for number in numbers {
             self.watch_link(number);
         }
     }
 
-    fn fail_where(&mut self, kind: KvFailure, why: &str, failed: impl Fn(&Request) -> bool) {
-        let numbers = self.requests.iter().filter(|(_, request)| failed(request));
-        let numbers: Vec<u64> = numbers.map(|(number, _)| *number).collect();
-        for number in numbers {
-            self.fail(number, kind, why);
-        }
+    fn numbers_of(&self, which: impl Fn(&Request) -> bool) -> Vec<u64> {
+        let requests = self.requests.iter();
+        let numbers = requests.filter_map(|(number, request)| which(request).then_some(*number));
+        numbers.collect()
     }
 
     /// Tells the timeline what has arrived on the link since the request's transfer began.
@@ -204,10 +209,13 @@ impl Decoder {
             Told::Layer(layer) => self.layer(number, &layer),
             Told::First(token) => self.first_token(number, token),
             Told::Sent(sent) => self.sent(number, transfer, sent),
-            Told::Failed { why, busy } => {
-                if busy && let Some(loading) = self.loading(number) {
+            Told::Failed { why, elsewhere } => {
+                if elsewhere && self.retry(number, &why) {
+                    return;
+                }
+                if elsewhere && let Some(loading) = self.loading(number) {
                     let peer = loading.on.0;
-                    self.peers.set_draining(peer);
+                    self.peers.avoid(peer, self.clock.now());
                 }
                 self.fail(number, KvFailure::Peer, &why);
             }
@@ -235,6 +243,9 @@ impl Decoder {
             return;
         }
         loading.blocks.handle_first_token();
+        loading.attempt = None;
+        let transfer = loading.transfer;
+        self.peers.computed(transfer);
         let first = lynx_proto::engine::v1::FirstToken {
             request: number,
             token,

@@ -27,8 +27,8 @@ pub(super) enum Told {
     Failed {
         /// Why.
         why: String,
-        /// Whether the peer takes no work at the moment.
-        busy: bool,
+        /// Whether another peer may have it: this one takes no work at the moment, or is gone.
+        elsewhere: bool,
     },
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn ask(
     if let Err(status) = conversation(channel, request, trace, &mut tell).await {
         tell(Told::Failed {
             why: sentence(&status),
-            busy: status.code() == Code::Unavailable || status.code() == Code::ResourceExhausted,
+            elsewhere: is_of_the_peer(&status),
         });
     }
 }
@@ -78,6 +78,13 @@ async fn conversation(
         }
     }
     Err(Status::aborted("it stopped before all KV was sent"))
+}
+
+/// Whether it is this peer that can't, rather than the request that nobody can answer. What the transport reports has a
+/// source, whatever its code is; what a peer says has none.
+fn is_of_the_peer(status: &Status) -> bool {
+    let is_busy = matches!(status.code(), Code::Unavailable | Code::ResourceExhausted);
+    is_busy || std::error::Error::source(status).is_some()
 }
 
 fn sentence(status: &Status) -> String {

@@ -91,7 +91,7 @@ impl Decoder {
             sampling: Some(wanted.sampling),
             stop: wanted.stop.clone(),
             ignore_eos: wanted.ignore_eos,
-            transfer: self.peers.any(),
+            transfer: self.peers.any(self.clock.now()),
             trace: Some(wanted.trace.clone()),
         };
         request.local = !submit.transfer;

@@ -1,155 +1,26 @@
-//! From a request that waits for KV to blocks that hold it.
+//! From a request whose KV is on its way to blocks that hold it.
 
-use std::sync::Arc;
-
-use lynx_kernels::Cuts;
 use lynx_policy::Fidelity;
 use lynx_proto::engine::v1::{
     AnchorReady, FullReady, GrantReturned, KvFailed, WantGrant, from_agent,
 };
-use lynx_proto::peer::v1::TransferRequest;
 use lynx_protocol::{Code, Reason};
-use lynx_telemetry::{KeyValue, attributes};
 use lynx_units::{Bytes, Width};
 
-use super::asking::ask;
-use super::blocks::{Action, Blocks, End};
-use super::request::{AbortOnDrop, Anchor, Kv, Loading};
-use super::{Decoder, Signal};
+use super::Decoder;
+use super::blocks::{Action, End};
+use super::request::{Kv, Loading};
 use crate::clock::unix_ns;
-use crate::coding::{Coding, CodingError, Descriptor};
 use crate::config;
-use crate::counters::{InUse, KvFailure, Pool};
+use crate::counters::KvFailure;
 use crate::drafting::Wanted;
-use crate::identity::profile_name;
-use crate::integrity;
 use crate::method::Method;
 use crate::peers::Chosen;
-use crate::session::Expected;
 use crate::timeline::Event;
 
-/// Why a transfer is not even asked for.
-#[derive(Debug, thiserror::Error)]
-enum LoadError {
-    #[error("no prefill agent is linked, or all are being shut down")]
-    NoPeer,
-    #[error("no engine is attached")]
-    NoEngine,
-    #[error("transfers under way have all memory that they may (transfer.mergeBuffer)")]
-    Memory,
-    #[error(transparent)]
-    Coding(#[from] CodingError),
-}
-
 impl Decoder {
-    /// The engine has blocks: asks a prefill agent for what belongs there, or says that it won't come.
-    pub(super) fn load(&mut self, expected: Expected) {
-        let number = expected.request;
-        if let Some(request) = self.requests.get_mut(&number) {
-            request.spans.taken();
-            request.pace.taken(&self.counters.pace);
-        }
-        let Some(chosen) = self.peers.choose() else {
-            drop(expected);
-            return self.not_asked(number, &LoadError::NoPeer);
-        };
-        let peer = chosen.peer;
-        if let Err(error) = self.begin(expected, chosen) {
-            self.peers.release(peer);
-            self.not_asked(number, &error);
-        }
-    }
-
-    fn not_asked(&mut self, number: u64, error: &LoadError) {
-        self.count_failure(match error {
-            LoadError::Memory => KvFailure::Memory,
-            LoadError::NoPeer | LoadError::NoEngine | LoadError::Coding(_) => KvFailure::NoPeer,
-        });
-        self.tell_failed(number, error.to_string());
-    }
-
-    fn begin(&mut self, expected: Expected, chosen: Chosen) -> Result<(), LoadError> {
-        let session = self.session.as_ref().ok_or(LoadError::NoEngine)?;
-        let (profile, shape) = (Arc::clone(&session.profile), session.shape);
-        let now = self.clock.now();
-        let request = self.requests.get(&expected.request);
-        let wanted = request.and_then(|request| request.wanted.as_deref());
-        let method = wanted.and_then(|wanted| wanted.method);
-        let method = method.unwrap_or_else(|| self.terms.method());
-        let per_token = shape.layers * shape.kv_heads * shape.head_dim * 4;
-        let lacking = expected.tokens.len() - expected.from_token as usize;
-        let kv = Bytes::new((lacking * per_token) as u64);
-        let width = wanted.and_then(|wanted| wanted.anchor);
-        let width = width.unwrap_or_else(|| self.width(method, kv, &chosen));
-        let cuts = profile.cuts(width);
-        let descriptor = Descriptor {
-            method: lynx_proto::peer::v1::Method::from(method).into(),
-            prompt_tokens: u32::try_from(expected.tokens.len()).unwrap_or(u32::MAX),
-            from_token: expected.from_token,
-            anchor_k_eighths: cuts.k().eighths().into(),
-            anchor_v_bits: cuts.v().into(),
-            profile: profile_name(&profile),
-        };
-        let coding = Arc::new(Coding::new(shape, &descriptor)?);
-        let room = InUse::take(&self.counters, Pool::Merge, coding.bf16_bytes());
-        let room = room.ok_or(LoadError::Memory)?;
-        self.counters.transfers_begun.add(1);
-        self.counters.transfer_kv_bytes.add(coding.bf16_bytes());
-        let transfer = self.numbers.transfer();
-        let deadline = now + self.terms.deadline();
-        self.merging
-            .open(transfer, Arc::clone(&coding), profile, deadline);
-        self.transfers.insert(transfer, expected.request);
-        let before = chosen.link.stats().wire_received;
-        let mut loading = Loading {
-            transfer,
-            blocks: Blocks::expected(),
-            table: Some(expected.blocks),
-            coding,
-            _room: room,
-            on: (chosen.peer, chosen.link.epoch()),
-            link: chosen.link.clone(),
-            ask: None,
-            began: now,
-            deadline,
-            received: [Bytes::ZERO; 2],
-            before,
-            told: before,
-            is_anchored: false,
-        };
-        let checksum = integrity::of_question(&expected.tokens, Some(&expected.sampling));
-        let transfer_request = TransferRequest {
-            caller: self.peers.identity().map(|identity| identity.to_proto()),
-            transfer: transfer.0,
-            link: chosen.ticket.secret().to_owned(),
-            coding: Some(descriptor),
-            tokens: expected.tokens,
-            sampling: Some(expected.sampling),
-            time_left_ns: u64::try_from(self.terms.deadline().as_nanos()).unwrap_or(u64::MAX),
-            timeline: request.is_some_and(|request| request.answer.has_timeline()),
-            checksum,
-        };
-        self.last_width = Some(width);
-        let Some(request) = self.requests.get_mut(&expected.request) else {
-            return Ok(());
-        };
-        request.transfer = Some(transfer);
-        request.anchor = method.drafts().then(|| anchor(&cuts));
-        let trace = request
-            .spans
-            .transfer_begins(span_attributes(method, width, &chosen, transfer.0));
-        let signals = self.signals.clone();
-        let tell = move |told| signals.send(Signal::Told(transfer, told)).is_ok();
-        let task = tokio::spawn(async move {
-            ask(chosen.channel, transfer_request, &trace, tell).await;
-        });
-        loading.ask = Some(AbortOnDrop(task.abort_handle()));
-        request.kv = Kv::Loading(Box::new(loading));
-        Ok(())
-    }
-
     /// The anchor's mean width where the request doesn't fix one.
-    fn width(&self, method: Method, kv: Bytes, chosen: &Chosen) -> Width {
+    pub(super) fn width(&self, method: Method, kv: Bytes, chosen: &Chosen) -> Width {
         match self.terms.anchor() {
             config::Anchor::Fixed(width) => width,
             config::Anchor::Adaptive(bounds) => {
@@ -255,7 +126,7 @@ impl Decoder {
         };
         loading.table = None;
         self.merging.close(loading.transfer);
-        self.peers.release(loading.on.0);
+        self.peers.release(loading.transfer);
         let bytes = loading.received.map(Bytes::get);
         self.counters.anchor_bytes.add(bytes[0]);
         self.counters.residual_bytes.add(bytes[1]);
@@ -307,7 +178,7 @@ impl Decoder {
         self.forget_if_quiet();
     }
 
-    fn tell_failed(&mut self, number: u64, reason: String) {
+    pub(super) fn tell_failed(&mut self, number: u64, reason: String) {
         tracing::warn!(request = number, "the engine computes the prompt: {reason}");
         if let Some(request) = self.requests.get_mut(&number) {
             request.local = true;
@@ -327,6 +198,7 @@ impl Decoder {
             return;
         }
         loading.ask = None;
+        loading.attempt = None;
         let reason = Reason::new(Code::Application, why);
         // A link that is over has no transfers.
         loading.link.fail(loading.transfer, reason).ok();
@@ -342,24 +214,4 @@ impl Decoder {
     pub(super) fn count_failure(&self, kind: KvFailure) {
         self.counters.kv_failures.of(kind).add(1);
     }
-}
-
-fn anchor(cuts: &Cuts) -> Anchor {
-    Anchor {
-        k_eighths: cuts.k().eighths(),
-        v_bits: cuts.v(),
-    }
-}
-
-fn span_attributes(method: Method, width: Width, chosen: &Chosen, transfer: u64) -> Vec<KeyValue> {
-    let transfer = i64::try_from(transfer).unwrap_or(i64::MAX);
-    let mut attributes = vec![
-        KeyValue::new(attributes::METHOD, method.id()),
-        KeyValue::new(attributes::PEER, chosen.name.clone()),
-        KeyValue::new(attributes::TRANSFER, transfer),
-    ];
-    if method.drafts() {
-        attributes.push(KeyValue::new(attributes::ANCHOR_BITS, width.bits()));
-    }
-    attributes
 }

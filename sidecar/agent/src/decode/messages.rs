@@ -62,7 +62,8 @@ impl Decoder {
                 }
             }
             Message::Detached(why) => self.detached(&why),
-            Message::PrefillStarted { .. }
+            Message::CachedBlocks(_)
+            | Message::PrefillStarted { .. }
             | Message::Published { .. }
             | Message::PrefillDone { .. } => {
                 tracing::warn!("a decode engine speaks of prefill: ignored");
@@ -206,7 +207,7 @@ impl Decoder {
             loading.cancel(why);
             loading.blocks.forget();
             self.merging.close(loading.transfer);
-            self.peers.release(loading.on.0);
+            self.peers.release(loading.transfer);
         }
         Some(request)
     }

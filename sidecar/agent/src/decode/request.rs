@@ -8,6 +8,7 @@ use lynx_units::{BitRate, Bytes, Epoch, Priority, Timestamp, TransferId, Width};
 use tokio::task::AbortHandle;
 
 use super::answer::Answer;
+use super::attempt::Attempt;
 use super::blocks::Blocks;
 use super::pace::Pace;
 use super::spans::Spans;
@@ -109,6 +110,8 @@ pub(super) struct Loading {
     pub(super) ask: Option<AbortOnDrop>,
     pub(super) began: Timestamp,
     pub(super) deadline: Timestamp,
+    /// What it takes to ask another peer, until anything has come of this one.
+    pub(super) attempt: Option<Box<Attempt>>,
     /// What of its segments has come, in bytes, by class.
     pub(super) received: [Bytes; 2],
     /// The link's bytes when it began, and when the timeline was last told.

@@ -83,6 +83,15 @@ impl Spans {
         }
     }
 
+    /// The transfer has failed before anything of it came, and the peer `next` is asked instead.
+    pub(super) fn retried(&mut self, why: &str, next: &str) {
+        if let Some(transfer) = &self.transfer {
+            let next = KeyValue::new(attributes::PEER, next.to_owned());
+            transfer.event("lynx.transfer.retried", vec![next]);
+        }
+        self.transfer_ended([0; 2], BitRate::ZERO, Some(why));
+    }
+
     /// The transfer has ended, at this mean rate: with all that it was to bring, or for this reason.
     pub(super) fn transfer_ended(&mut self, bytes: [u64; 2], rate: BitRate, failure: Option<&str>) {
         for (span, bytes) in [

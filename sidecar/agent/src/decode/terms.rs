@@ -110,6 +110,7 @@ mod tests {
             send_buffer: Bytes::from_mib(64),
             per_peer: 1,
             most: 1,
+            prefix_blocks: 1000,
         })
     }
 

@@ -119,6 +119,7 @@ impl Scrape {
         out.histogram(&agent::TIME_TO_FULL, &counters.time_to_full)?;
         let failures = KvFailure::ALL.map(|why| (why.name(), counters.kv_failures.of(why)));
         out.rows(&agent::KV_FAILED, rows(&failures))?;
+        out.one(&agent::TRANSFER_RETRIES, count(&counters.transfers_retried))?;
         out.one(&agent::LOCAL_PROMPTS, count(&counters.requests_local))
     }
 

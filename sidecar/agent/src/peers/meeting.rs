@@ -16,7 +16,7 @@ use lynx_units::Epoch;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Meeting, News, PeerId, Tell, What};
+use super::{Meeting, News, PeerId, Tell, What, watching};
 use crate::counters::Links;
 use crate::identity::Identity;
 use crate::run::chain;
@@ -205,13 +205,19 @@ async fn resolve(control_host: &str, data: &str) -> Result<SocketAddr, MeetError
 async fn pass_on(invitation: &Invitation, meeting: Meeting, events: ReceiverEvents) -> bool {
     let (channel, epoch) = (meeting.channel.clone(), meeting.link.epoch());
     let _counted = invitation.links.receiving(&meeting.link);
-    let draining = meeting.draining;
     if !invitation.tell(What::Up(meeting)) {
         return false;
     }
+    // Ends with the link.
+    let mut watching = tokio::task::JoinSet::new();
+    watching.spawn(watching::watch(
+        channel.clone(),
+        invitation.identity.clone(),
+        (invitation.peer, invitation.news.clone()),
+    ));
     tokio::select! {
         listened = pass_events_on(invitation, epoch, events) => listened,
-        () = watch_draining(invitation, channel, draining) => false,
+        () = watch_draining(invitation, channel) => false,
     }
 }
 
@@ -226,7 +232,7 @@ async fn pass_events_on(invitation: &Invitation, epoch: Epoch, mut events: Recei
 }
 
 /// Asks a linked peer again and again whether it drains; ends where nobody listens any more.
-async fn watch_draining(invitation: &Invitation, channel: Channel, mut draining: bool) {
+async fn watch_draining(invitation: &Invitation, channel: Channel) {
     let mut checks = tokio::time::interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     checks.tick().await;
@@ -234,12 +240,9 @@ async fn watch_draining(invitation: &Invitation, channel: Channel, mut draining:
         checks.tick().await;
         // A check that fails says nothing of the link: that has its own heartbeat.
         if let Ok(answer) = check(&channel, &invitation.identity).await
-            && (draining || answer.draining)
+            && !invitation.tell(What::Draining(answer.draining))
         {
-            draining = answer.draining;
-            if !invitation.tell(What::Draining(draining)) {
-                return;
-            }
+            return;
         }
     }
 }

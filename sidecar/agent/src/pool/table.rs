@@ -1,5 +1,6 @@
 //! Which blocks of a pool are whose.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -35,6 +36,12 @@ pub enum TableError {
         "block {block} is in use by another request: the engine must wait until that one is released"
     )]
     InUse {
+        /// The block.
+        block: u32,
+    },
+    /// One block for two parts of a prompt.
+    #[error("the engine named block {block} twice: each part of a prompt has a block of its own")]
+    Twice {
         /// The block.
         block: u32,
     },
@@ -278,6 +285,10 @@ impl Claimed {
                 block,
                 blocks: pool.blocks,
             });
+        }
+        let mut seen = HashSet::with_capacity(blocks.len());
+        if let Some(&block) = blocks.iter().find(|block| !seen.insert(**block)) {
+            return Err(TableError::Twice { block });
         }
         let first = tokens.start as usize / BLOCK_TOKENS;
         pool.claim(&blocks[first..], claim)

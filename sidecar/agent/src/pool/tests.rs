@@ -98,12 +98,14 @@ fn a_block_that_one_request_writes_is_no_other_requests() {
     assert_eq!(Readable::new(&pool, vec![3], 64, 0).err(), in_use);
     assert_eq!(
         Writable::new(&pool, vec![1, 1], 128, 0).err(),
-        Some(TableError::InUse { block: 1 })
+        Some(TableError::Twice { block: 1 })
     );
     // Neither refusal has kept block 1; a shared prefix is nobody's here; and what is let go of is free.
     drop(Writable::new(&pool, vec![0, 1], 128, 64).unwrap());
     drop(table);
-    let one = Readable::new(&pool, vec![3, 3], 128, 0).unwrap();
+    let twice = Some(TableError::Twice { block: 3 });
+    assert_eq!(Readable::new(&pool, vec![3, 3], 128, 0).err(), twice);
+    let one = Readable::new(&pool, vec![2, 3], 128, 0).unwrap();
     let two = Readable::new(&pool, vec![3], 64, 0).unwrap();
     drop(one);
     assert_eq!(Writable::new(&pool, vec![3], 64, 0).err(), in_use);

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::board::Board;
 use super::service::Asked;
 use super::serving::{Owed, Serving};
 use super::splitting::Splitting;
@@ -23,6 +24,7 @@ use crate::control::Status as AgentStatus;
 use crate::counters::Counters;
 use crate::drain::Drain;
 use crate::identity::Identity;
+use crate::prefix::Salt;
 use crate::requests::{Command, Refusal};
 use crate::session::Engine;
 
@@ -46,6 +48,10 @@ pub(super) struct Node {
     pub(super) early: Vec<(Instant, Asked)>,
     /// What the engine said last about its load.
     pub(super) report: Report,
+    /// What peers may know.
+    pub(super) board: Board,
+    /// What the engine takes for a token of a prompt, in nanoseconds; 0 before the first was measured.
+    pub(super) token_time_ns: u64,
     /// Where peers are told that links are.
     data: String,
     signals: mpsc::UnboundedSender<Signal>,
@@ -74,7 +80,10 @@ impl Node {
         profile: Arc<Profile>,
         data: String,
     ) -> Self {
+        let board = Board::new(Salt::of(&identity), role.options.prefix_blocks);
         Self {
+            board,
+            token_time_ns: 0,
             engine,
             identity,
             profile,
@@ -131,6 +140,7 @@ impl Node {
         match signal {
             Signal::Check(request, answer) => drop(answer.send(self.check(&request))),
             Signal::Probe(answer) => drop(answer.send(Ok(self.introduce()))),
+            Signal::Watch(request, answer) => drop(answer.send(self.watch(&request))),
             Signal::Asked(asked) => self.asked(*asked),
             Signal::Unwatched(request) => self.unwatched(request),
             Signal::Split(split) => self.split(split),

@@ -7,11 +7,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::Stream;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _};
 use lynx_proto::peer::v1::peer_server::{Peer, PeerServer};
 use lynx_proto::peer::v1::{
-    CheckRequest, CheckResponse, ProbeAnswer, ProbeFacts, ProbeRequest, TransferEvent,
-    TransferRequest, probe_answer,
+    CheckRequest, CheckResponse, PeerNews, ProbeAnswer, ProbeFacts, ProbeRequest, TransferEvent,
+    TransferRequest, WatchRequest, probe_answer,
 };
 use lynx_telemetry as telemetry;
 use lynx_tls::PeerIdentity;
@@ -84,6 +85,7 @@ impl Service {
 impl Peer for Service {
     type TransferStream = Watched;
     type ProbeStream = Probe;
+    type WatchStream = BoxStream<'static, Result<PeerNews, Status>>;
 
     async fn check(
         &self,
@@ -105,6 +107,15 @@ impl Peer for Service {
             left: bytes.min(MAX_PROBE),
             _permit: permit,
         }))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let request = request.into_inner();
+        let reader = self.ask(|answer| Signal::Watch(request, answer)).await?;
+        Ok(Response::new(reader.stream().boxed()))
     }
 
     async fn transfer(

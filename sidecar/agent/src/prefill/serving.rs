@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::board::Pace;
 use super::service::Events;
 use super::splitting::{Splitting, Work};
 use crate::coding::Coding;
@@ -73,8 +74,11 @@ pub(super) struct Transfer {
     pub(super) work: Option<Arc<Work>>,
     /// Layers of ranges of tokens that were given to the splitting thread.
     pub(super) asked: HashSet<(usize, usize)>,
-    /// How many of them are with the transport.
+    /// How many of them are with the transport, and how many bytes those are.
     pub(super) split: usize,
+    pub(super) handed: u64,
+    /// What computing it took.
+    pub(super) pace: Pace,
     /// Whether all that was there before the request is given to the splitting thread.
     pub(super) cached_asked: bool,
     /// When the engine began, and when it last published anything, in nanoseconds since the Unix epoch.

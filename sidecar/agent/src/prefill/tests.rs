@@ -7,6 +7,7 @@ mod refusing;
 mod sharing;
 mod transferring;
 mod trusting;
+mod watching;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -71,6 +72,7 @@ impl Agent {
             }),
             drain: drain.clone(),
             counters: Arc::clone(&counters),
+            prefix_blocks: 100,
         };
         change(&mut options);
         let prefill = Prefill::bind(options).await.unwrap();

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::board::Pace;
 use super::node::Node;
 use super::service::{Asked, Taken};
 use super::serving::{Owed, Serving, Transfer, UnitRanges};
@@ -31,6 +32,7 @@ use crate::coding::Coding;
 use crate::identity::profile_name;
 use crate::integrity;
 use crate::memory;
+use crate::method::Method;
 use crate::pool::Readable;
 use crate::session::Message;
 
@@ -157,16 +159,12 @@ impl Node {
             deadline,
         });
         opened.map_err(|over| Status::unavailable(over.to_string()))?;
-        let span = telemetry::start(names::TRANSFER, telemetry::Kind::Server, parent);
-        span.set(KeyValue::new(attributes::PEER, caller_name(&asked)));
-        span.set(KeyValue::new(attributes::METHOD, coding.method().id()));
-        let number = i64::try_from(asked.transfer).unwrap_or(i64::MAX);
-        span.set(KeyValue::new(attributes::TRANSFER, number));
+        let span = span_of(&asked, coding.method(), caller_name(&asked), parent);
         let (traceparent, tracestate) = telemetry::inject(span.context());
         self.counters.transfers_begun.add(1);
         self.counters.transfer_kv_bytes.add(coding.bf16_bytes());
-        let now = clock::unix_ns();
         let to = caller_name(&asked);
+        let now = clock::unix_ns();
         let request = self.number();
         self.say(from_agent::Kind::Prefill(Prefill {
             request,
@@ -193,6 +191,8 @@ impl Node {
             work: None,
             asked: HashSet::new(),
             split: 0,
+            handed: 0,
+            pace: Pace::default(),
             cached_asked: false,
             computed_unix_ns: now..now,
             span,
@@ -285,6 +285,7 @@ impl Node {
             Message::Finished(finished) => self.finished(&finished),
             Message::Refused(refused) => self.refused(refused),
             Message::Report(report) => self.report = report,
+            Message::CachedBlocks(told) => self.cached(&told),
             Message::Forgotten => self.forgotten(),
             // A prefill engine's progress is what it publishes; its rules admit no Expect.
             Message::Progress(_)
@@ -304,6 +305,8 @@ impl Node {
                 start_unix_ns,
                 cached_tokens: cached,
             }));
+            // Then the engine computes what nobody asked for, and does not tell of it.
+            transfer.pace.is_partial = transfer.coding.descriptor().from_token > cached;
             let cached = KeyValue::new(attributes::CACHED_TOKENS, i64::from(cached));
             transfer.span.set(cached);
             transfer.computed_unix_ns = start_unix_ns..start_unix_ns;
@@ -332,6 +335,9 @@ impl Node {
             return;
         };
         transfer.computed_unix_ns.end = transfer.computed_unix_ns.end.max(pass.end);
+        let count = tokens.end - tokens.start;
+        let took = pass.end.saturating_sub(pass.start);
+        transfer.pace.add(layer, count, took);
         if transfer.timeline {
             transfer.tell(transfer_event::Kind::Layer(Layer {
                 layer,
@@ -390,6 +396,7 @@ impl Node {
                 [],
             );
         }
+        self.learn_pace(request);
         self.split_cached(request);
         self.tell_sent(request);
         self.settle(request);
@@ -406,6 +413,7 @@ impl Node {
             Ok([anchor, residual]) => {
                 if let Some(transfer) = serving.transfer() {
                     transfer.split += 1;
+                    transfer.handed += anchor + residual;
                 }
                 self.counters.anchor_bytes.add(anchor);
                 self.counters.residual_bytes.add(residual);
@@ -440,4 +448,19 @@ impl Node {
 fn caller_name(asked: &TransferRequest) -> String {
     let caller = asked.caller.as_ref();
     caller.map_or_else(String::new, |caller| caller.name.clone())
+}
+
+/// The span of a transfer to this peer.
+fn span_of(
+    asked: &TransferRequest,
+    method: Method,
+    peer: String,
+    parent: &telemetry::Context,
+) -> telemetry::Span {
+    let span = telemetry::start(names::TRANSFER, telemetry::Kind::Server, parent);
+    span.set(KeyValue::new(attributes::PEER, peer));
+    span.set(KeyValue::new(attributes::METHOD, method.id()));
+    let number = i64::try_from(asked.transfer).unwrap_or(i64::MAX);
+    span.set(KeyValue::new(attributes::TRANSFER, number));
+    span
 }

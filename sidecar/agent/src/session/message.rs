@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lynx_proto::engine::v1::{Finished, Progress, Refused, Report, Sampling, TraceContext};
+use lynx_proto::engine::v1::{
+    CachedBlocks, Finished, Progress, Refused, Report, Sampling, TraceContext,
+};
 
 use crate::pool::{Readable, Writable};
 
@@ -56,6 +58,8 @@ pub enum Message {
     Refused(Refused),
     /// The engine's load and pace.
     Report(Report),
+    /// Prefill: what the prefix cache has.
+    CachedBlocks(CachedBlocks),
     /// Every prompt is forgotten.
     Forgotten,
     /// The engine is gone; the last message.

@@ -11,8 +11,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use lynx_kernels::BLOCK_TOKENS;
 use lynx_proto::engine::v1::{
-    Expect, Finished, PrefillDone, PrefillStarted, Published, Refused, from_agent, from_engine,
+    CachedBlock, CachedBlocks, Expect, Finished, PrefillDone, PrefillStarted, Published, Refused,
+    from_agent, from_engine,
 };
 
 use super::message::{Expected, Message};
@@ -63,6 +65,10 @@ pub(super) enum Broken {
     },
     #[error("the engine sent Forgotten, and nobody asked it to forget")]
     Forgotten,
+    #[error(
+        "the engine told of the cached block {block} with {tokens} tokens: tell of whole blocks of {BLOCK_TOKENS}, by numbers from 1 on"
+    )]
+    Cached { block: u64, tokens: usize },
 }
 
 /// The rules of one session.
@@ -134,6 +140,7 @@ impl Rules {
             Kind::Finished(finished) => self.finished(finished).map(Some),
             Kind::Refused(refused) => self.refused(refused).map(Some),
             Kind::Report(report) => Ok(Some(Message::Report(report))),
+            Kind::CachedBlocks(cached) => cached_blocks(cached).map(Some),
             Kind::Forgotten(_) => {
                 self.forgets = self.forgets.checked_sub(1).ok_or(Broken::Forgotten)?;
                 Ok(Some(Message::Forgotten))
@@ -387,6 +394,17 @@ impl Drop for Rules {
                 decoding.end();
             }
         }
+    }
+}
+
+fn cached_blocks(cached: CachedBlocks) -> Result<Message, Broken> {
+    let is_wrong = |block: &&CachedBlock| block.block == 0 || block.tokens.len() != BLOCK_TOKENS;
+    match cached.added.iter().find(is_wrong) {
+        Some(block) => Err(Broken::Cached {
+            block: block.block,
+            tokens: block.tokens.len(),
+        }),
+        None => Ok(Message::CachedBlocks(cached)),
     }
 }
 

@@ -11,8 +11,8 @@ use lynx_proto::engine::v1::Role;
 use lynx_proto::peer::v1::peer_server::{Peer, PeerServer};
 use lynx_proto::peer::v1::transfer_event::Kind;
 use lynx_proto::peer::v1::{
-    CheckRequest, CheckResponse, First, Layer, ProbeAnswer, ProbeRequest, Sent, Started,
-    TransferEvent, TransferRequest,
+    CheckRequest, CheckResponse, First, Layer, PeerNews, ProbeAnswer, ProbeRequest, Sent, Started,
+    TransferEvent, TransferRequest, WatchRequest,
 };
 use lynx_protocol::sender::OpenTransfer;
 use lynx_transport::emulate::{LinkOptions, Relay};
@@ -51,6 +51,8 @@ pub(super) enum Fault {
     Cut,
     /// It is only asked, and does nothing at all.
     Silent,
+    /// It is asked, and then its links are gone.
+    Gone,
 }
 
 /// A prefill agent.
@@ -66,6 +68,7 @@ struct Shared {
     fault: Mutex<Fault>,
     links: watch::Sender<HashMap<String, SenderHandle>>,
     asked: Mutex<Vec<TransferRequest>>,
+    watchers: watch::Sender<Vec<mpsc::UnboundedSender<Result<PeerNews, Status>>>>,
     blocks: Arc<Readable>,
     profile: Profile,
     identity: Identity,
@@ -102,6 +105,7 @@ impl Prefill {
             fault: Mutex::default(),
             links: watch::Sender::default(),
             asked: Mutex::default(),
+            watchers: watch::Sender::default(),
             blocks: Arc::new(Readable::new(&pool, blocks, tokens, tokens).unwrap()),
             profile,
             identity,
@@ -136,6 +140,15 @@ impl Prefill {
         *self.shared.fault.lock().unwrap() = fault;
     }
 
+    /// Tells all that listen, once somebody does.
+    pub(super) async fn tell(&self, news: PeerNews) {
+        let mut watchers = self.shared.watchers.subscribe();
+        let watchers = watchers.wait_for(|watchers| !watchers.is_empty()).await;
+        for watcher in &*watchers.unwrap() {
+            drop(watcher.send(Ok(news.clone())));
+        }
+    }
+
     pub(super) fn asked(&self) -> Vec<TransferRequest> {
         self.shared.asked.lock().unwrap().clone()
     }
@@ -155,6 +168,14 @@ impl Peer for Service {
 
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<Self::ProbeStream>, Status> {
         Err(Status::unimplemented("only `lynx doctor` asks"))
+    }
+
+    type WatchStream = UnboundedReceiverStream<Result<PeerNews, Status>>;
+
+    async fn watch(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let (news, stream) = mpsc::unbounded_channel();
+        self.0.watchers.send_modify(|all| all.push(news));
+        Ok(Response::new(UnboundedReceiverStream::new(stream)))
     }
 
     async fn check(
@@ -194,7 +215,10 @@ type Events = mpsc::UnboundedSender<Result<TransferEvent, Status>>;
 impl Shared {
     async fn send(&self, request: TransferRequest, fault: Fault, events: &Events) {
         let tell = |kind| drop(events.send(Ok(TransferEvent { kind: Some(kind) })));
-        if fault == Fault::Silent {
+        if fault == Fault::Gone {
+            self.links.send_modify(HashMap::clear);
+        }
+        if matches!(fault, Fault::Silent | Fault::Gone) {
             return events.closed().await;
         }
         tell(Kind::Started(Started::default()));

@@ -64,6 +64,7 @@ fn transfer() -> Transfer {
         send_buffer: Bytes::from_mib(256),
         per_peer: 256,
         most: 1024,
+        prefix_blocks: 1000,
     }
 }
 
@@ -96,6 +97,7 @@ impl World {
                 address: prefill.address.to_string(),
                 ..PeerAddress::default()
             }],
+            topology: String::new(),
         };
         change(&mut settings);
         let (socket, engines) = Socket::open(Options {
@@ -149,6 +151,12 @@ impl World {
             .wait_for(|status| status.links.first().is_some_and(is))
             .await;
         status.unwrap().links[0].clone()
+    }
+
+    /// Waits until so many links are up.
+    pub(super) async fn all_linked(&mut self, count: usize) {
+        let up = |status: &Status| status.links.iter().filter(|link| link.up).count() == count;
+        self.status.wait_for(up).await.unwrap();
     }
 
     pub(super) fn engine(&self) -> &engine::Seen {

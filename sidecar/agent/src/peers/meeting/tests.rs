@@ -53,7 +53,8 @@ async fn a_links_end_is_told_while_the_peer_leaves_a_check_unanswered() {
     let window = ReceiverConfig {
         window: [Bytes::from_kib(64); 2],
     };
-    let book = CreditBook::new(Bytes::from_kib(128));
+    // Of the sizes that agents have.
+    let book = CreditBook::new(Bytes::from_mib(8));
     let ticket = here.ticket().clone();
     let (receiver, events) = here.into_receiver(window, &book).unwrap();
     // It takes connections, and never says a word: an agent that is stopped.

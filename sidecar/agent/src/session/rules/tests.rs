@@ -357,3 +357,28 @@ fn no_order_of_messages_does_harm() {
         }
     });
 }
+
+#[test]
+fn cached_blocks_are_whole_and_have_numbers() {
+    let (_directory, mut rules) = rules(Role::Prefill, false);
+    let told = |block, tokens| {
+        let added = vec![CachedBlock {
+            block,
+            parent: 0,
+            tokens: vec![1; tokens],
+        }];
+        from_engine::Kind::CachedBlocks(CachedBlocks {
+            reset: true,
+            added,
+            removed: vec![7],
+        })
+    };
+    assert!(matches!(
+        rules.heard(told(1, 64)),
+        Ok(Some(Message::CachedBlocks(_)))
+    ));
+    for (block, tokens) in [(0, 64), (1, 63), (1, 0), (1, 65)] {
+        let broken = rules.heard(told(block, tokens)).unwrap_err();
+        assert_eq!(broken, Broken::Cached { block, tokens });
+    }
+}
