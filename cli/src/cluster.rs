@@ -184,6 +184,17 @@ impl Cluster {
         }
     }
 
+    /// Where the nodes' agents answer over HTTP, prefill's first, as `host:port`: for clients of another kind.
+    ///
+    /// # Errors
+    /// Where an agent did not say.
+    pub fn addresses(&self) -> Result<[&str; 2]> {
+        Ok([
+            text(&self.prefill.about, "http")?,
+            text(&self.decode.about, "http")?,
+        ])
+    }
+
     /// The processes by name, with their ids: for tests of what their deaths do.
     pub fn processes(&self) -> Vec<(String, u32)> {
         let nodes = [&self.prefill, &self.decode];

@@ -32,7 +32,7 @@ use lynx_units::Timestamp;
 use crate::prefix::{Match, PrefixCache};
 use crate::speculate::{AnchorInfo, Speculation};
 use crate::stop::StopRule;
-use crate::{BlockId, Config, KvPool, Model, TokenId, Tokenizer, Workers, WorkersError};
+use crate::{BlockId, Config, KvPool, Logprobs, Model, TokenId, Tokenizer, Workers, WorkersError};
 use evaluate::{Evaluate, RealModel};
 use pace::Pace;
 use sequence::Sequence;
@@ -206,6 +206,15 @@ impl Engine {
                 vocabulary: vocab,
             });
         }
+        if let Some((&token, _)) = request.adjust.bias.iter().find(|(token, _)| strange(token)) {
+            return Err(SubmitError::UnknownBias {
+                token,
+                vocabulary: vocab,
+            });
+        }
+        if !request.adjust.is_finite() {
+            return Err(SubmitError::Adjust);
+        }
         let room = u32::try_from(context - prompt).unwrap_or(u32::MAX);
         Ok(request.max_tokens.min(room))
     }
@@ -299,14 +308,20 @@ impl Engine {
         })
     }
 
-    /// The first token of a request whose KV comes by transfer, sampled by the prefill engine.
+    /// The first token of a request whose KV comes by transfer, sampled by the prefill engine, with what that says of its
+    /// probability where the request asks for it.
     ///
     /// # Errors
     /// Where the request is not running here.
-    pub fn first_token(&mut self, id: RequestId, token: TokenId) -> Result<(), UnknownRequest> {
+    pub fn first_token(
+        &mut self,
+        id: RequestId,
+        token: TokenId,
+        logprobs: Option<Logprobs>,
+    ) -> Result<(), UnknownRequest> {
         self.signal(id, |sequence| {
             if sequence.source == KvSource::Transfer {
-                sequence.machine.first_token(token);
+                sequence.first_token(token, logprobs);
             }
         })
     }

@@ -5,12 +5,14 @@
 //! says no to whatever it does not do. No framework was used, because none computes a token's logits to the same bits whatever
 //! it is batched with, which is what verifying a draft rests on.
 
+mod adjust;
 mod attention;
 mod config;
 mod engine;
 mod forward;
 mod gguf;
 mod kv;
+mod logprobs;
 mod model;
 #[cfg(test)]
 mod noise;
@@ -30,6 +32,7 @@ mod tokenizer;
 mod weights;
 mod workers;
 
+pub use adjust::Adjust;
 pub use config::{Config, ConfigError};
 pub use engine::{
     Engine, EngineEvent, EngineOptions, Exactness, KvSource, Request, RequestId, SequenceKv,
@@ -38,6 +41,7 @@ pub use engine::{
 pub use forward::{ForwardError, Logits, LogitsFor, Observer, Span};
 pub use gguf::{Array, Gguf, GgufError, Tensor, Value};
 pub use kv::{BLOCK_TOKENS, BlockId, KvLayout, KvPool, PoolError};
+pub use logprobs::{Logprob, Logprobs};
 pub use model::{Fingerprint, Model, OpenError, TokenId};
 pub use prefix::{CachedBlock, PrefixChanges};
 pub use quant::TensorType;

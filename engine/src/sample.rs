@@ -8,7 +8,7 @@
 //! Sampling itself is the Gumbel-max trick: the argmax of `logit / temperature + gumbel` is a draw from the softmax of
 //! `logit / temperature` (Gumbel 1954; Maddison et al. 2014, "A* sampling").
 
-mod exact;
+pub(crate) mod exact;
 
 use core::cmp::Ordering;
 
@@ -37,9 +37,9 @@ pub enum SamplingError {
 
 /// A token and its logit: what filters rank.
 #[derive(Clone, Copy)]
-struct Candidate {
-    token: TokenId,
-    logit: f32,
+pub(crate) struct Candidate {
+    pub(crate) token: TokenId,
+    pub(crate) logit: f32,
 }
 
 impl Sampling {
@@ -157,7 +157,7 @@ impl Sampling {
 }
 
 /// Every token with a finite logit.
-fn ranked(logits: &[f32]) -> impl Iterator<Item = Candidate> {
+pub(crate) fn ranked(logits: &[f32]) -> impl Iterator<Item = Candidate> {
     (0..).zip(logits).map(|(token, &logit)| Candidate {
         token,
         logit: if logit.is_nan() {
@@ -169,7 +169,7 @@ fn ranked(logits: &[f32]) -> impl Iterator<Item = Candidate> {
 }
 
 /// Likelier first, then the lower id.
-fn by_rank(a: &Candidate, b: &Candidate) -> Ordering {
+pub(crate) fn by_rank(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 

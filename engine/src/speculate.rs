@@ -305,6 +305,11 @@ impl Speculation {
         &self.output[..self.committed]
     }
 
+    /// The committed tokens, then the drafted ones.
+    pub fn output(&self) -> &[TokenId] {
+        &self.output
+    }
+
     /// Whether the prompt's KV is on its way.
     pub fn is_loading(&self) -> bool {
         matches!(self.phase, Phase::Loading(_))

@@ -11,6 +11,8 @@ mod stream;
 mod tests;
 mod vocabulary;
 
+use std::collections::HashMap;
+
 use crate::{Gguf, TokenId};
 use vocabulary::Vocabulary;
 
@@ -28,6 +30,8 @@ pub struct Tokenizer {
     bos: Option<TokenId>,
     add_bos: bool,
     texts: SpecialTexts,
+    /// How tokens that add nothing to a text are written.
+    names: HashMap<TokenId, String>,
 }
 
 /// The special tokens that chat templates speak of, as they are written; empty where a model has none.
@@ -88,6 +92,7 @@ impl Tokenizer {
         };
         Ok(Self {
             encoder: build::encoder(vocabulary)?,
+            names: vocabulary.names(),
             pieces: vocabulary.pieces(),
             ends: vocabulary.ends(),
             bos: vocabulary.bos,
@@ -138,6 +143,11 @@ impl Tokenizer {
     /// The bytes that a token adds to a text: none for a special token, or one that does not exist.
     pub fn piece(&self, token: TokenId) -> &[u8] {
         self.pieces.get(token as usize).map_or(&[], |piece| piece)
+    }
+
+    /// How a token that adds nothing to a text is written; empty for every other.
+    pub fn name(&self, token: TokenId) -> &str {
+        self.names.get(&token).map_or("", String::as_str)
     }
 
     /// How many tokens there are.

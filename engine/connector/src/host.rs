@@ -78,7 +78,7 @@ impl Host {
                 Next::Signal(Signal::Stop) | Next::Ended => return Ok(()),
                 Next::Signal(Signal::Attached(outbox)) => self.attached(outbox),
                 Next::Signal(Signal::Lost) => self.abandon(),
-                Next::Signal(Signal::Agent(said)) => self.hear(said),
+                Next::Signal(Signal::Agent(said)) => self.hear(*said),
                 Next::Signal(Signal::Encoded(encoded)) => self.encoded(*encoded),
                 Next::Nothing => {}
                 Next::Step => self.step()?,
@@ -135,7 +135,7 @@ impl Host {
             Said::Submit(submit) => self.submit(submit),
             Said::Prefill(prefill) => self.prefill(prefill),
             Said::Release(release) => self.released(release.request),
-            Said::FirstToken(first) => self.first_token(first.request, first.token),
+            Said::FirstToken(first) => self.first_token(first),
             Said::WantGrant(want) => self.want_grant(want.request),
             Said::GrantReturned(returned) => self.grant_returned(returned.request),
             Said::AnchorReady(anchor) => self.anchor_ready(anchor),
@@ -250,6 +250,7 @@ fn aborted(request: u64, now: Moment) -> from_engine::Kind {
         request,
         reason: FinishedFor::Aborted.into(),
         rest: String::new(),
+        logprobs: Vec::new(),
         end_unix_ns: now.unix_ns,
     })
 }

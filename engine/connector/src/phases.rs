@@ -147,6 +147,7 @@ mod tests {
             index,
             token: 5,
             provisional,
+            logprobs: None,
         }
     }
 

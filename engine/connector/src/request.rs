@@ -1,11 +1,13 @@
 //! One request of the agent's: whose its blocks are, and what the agent is told about it.
 
-use lynx_engine::{EngineEvent, FinishReason, RequestId};
+use std::sync::Arc;
+
+use lynx_engine::{EngineEvent, FinishReason, Logprobs, RequestId, Tokenizer};
 use lynx_proto::engine::v1 as api;
 
 use crate::clock::Moment;
 use crate::phases::Phases;
-use crate::text::Text;
+use crate::text::{Text, Told};
 
 /// A request in progress, or one that has ended and whose blocks are still the agent's.
 #[derive(Debug)]
@@ -38,6 +40,9 @@ pub(crate) enum Task {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) text: Option<Text>,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    /// Whether its tokens are told with their log probabilities.
+    pub(crate) wants_logprobs: bool,
     pub(crate) blocks: Blocks,
     /// Why its KV is of no use, if it is not.
     pub(crate) spoilt: Option<String>,
@@ -109,13 +114,16 @@ impl Request {
         let mut finished = None;
         for event in events {
             match event {
-                EngineEvent::PrefillDone { first, .. } => {
+                EngineEvent::PrefillDone {
+                    first, logprobs, ..
+                } => {
                     self.phases
                         .prompted(self.prompt_tokens, self.cached_tokens, end);
                     if let Task::Prefill { .. } = self.task {
                         said.push(api::from_engine::Kind::PrefillDone(api::PrefillDone {
                             request: self.number,
                             first_token: *first,
+                            logprobs: logprobs.as_deref().map(bare),
                         }));
                     }
                 }
@@ -145,7 +153,8 @@ impl Request {
     pub(crate) fn finish(&mut self, reason: FinishReason, end: Moment) -> api::from_engine::Kind {
         self.ended = true;
         self.phases.finish();
-        let text = self.answer().and_then(|answer| answer.text.take());
+        let told = self.answer().and_then(|answer| answer.last_words(reason));
+        let (rest, logprobs) = told.unwrap_or_default();
         let reason = match reason {
             FinishReason::StopToken | FinishReason::StopString => api::FinishReason::Stop,
             FinishReason::Length => api::FinishReason::Length,
@@ -154,13 +163,20 @@ impl Request {
         api::from_engine::Kind::Finished(api::Finished {
             request: self.number,
             reason: reason.into(),
-            rest: text.map(Text::finish).unwrap_or_default(),
+            rest,
             end_unix_ns: end.unix_ns,
+            logprobs,
         })
     }
 }
 
 impl Answer {
+    /// What is left to be told, with the log probabilities of the tokens that it is of.
+    fn last_words(&mut self, reason: FinishReason) -> Option<(String, Vec<api::TokenLogprobs>)> {
+        let told = self.text.take()?.finish(reason);
+        Some((told.text, named(&self.tokenizer, &told.logprobs)))
+    }
+
     fn event(&mut self, event: &EngineEvent) -> Option<api::event::Kind> {
         let text = self.text.as_mut()?;
         match event {
@@ -168,18 +184,23 @@ impl Answer {
                 index,
                 token,
                 provisional,
+                logprobs,
                 ..
             } => {
-                let added = if *provisional {
-                    text.draft(*token)
+                let told = if *provisional {
+                    Told {
+                        text: text.draft(*token),
+                        logprobs: Vec::new(),
+                    }
                 } else {
-                    text.verify(*token)
+                    text.verify(*token, logprobs.as_deref().cloned())
                 };
                 Some(api::event::Kind::Token(api::Token {
                     index: *index,
                     token: *token,
-                    text: added,
+                    text: told.text,
                     provisional: *provisional,
+                    logprobs: named(&self.tokenizer, &told.logprobs),
                 }))
             }
             EngineEvent::Retracted { from_index, .. } => {
@@ -200,6 +221,32 @@ impl Answer {
             EngineEvent::PrefillDone { .. } | EngineEvent::Finished { .. } => None,
         }
     }
+}
+
+/// What another engine needs to know of them.
+fn bare(logprobs: &Logprobs) -> api::TokenLogprobs {
+    let bare = |known: &lynx_engine::Logprob| api::Logprob {
+        token: known.token,
+        logprob: known.logprob,
+        ..api::Logprob::default()
+    };
+    api::TokenLogprobs {
+        chosen: Some(bare(&logprobs.chosen)),
+        top: logprobs.top.iter().map(bare).collect(),
+    }
+}
+
+/// What a client needs to know of them.
+fn named(tokenizer: &Tokenizer, all: &[Logprobs]) -> Vec<api::TokenLogprobs> {
+    let name = |known: &mut api::Logprob| {
+        known.bytes = tokenizer.piece(known.token).to_vec();
+        tokenizer.name(known.token).clone_into(&mut known.name);
+    };
+    let mut all: Vec<_> = all.iter().map(bare).collect();
+    for one in &mut all {
+        one.chosen.iter_mut().chain(&mut one.top).for_each(name);
+    }
+    all
 }
 
 const fn checked(drafted: u32, kept: u32) -> api::Checked {

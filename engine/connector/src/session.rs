@@ -36,7 +36,7 @@ pub(crate) enum Signal {
     /// An agent has taken the engine; this is how it is spoken to.
     Attached(Outbox),
     /// What it says.
-    Agent(from_agent::Kind),
+    Agent(Box<from_agent::Kind>),
     /// A long prompt is tokens now.
     Encoded(Box<Encoded>),
     /// It is gone.
@@ -158,7 +158,7 @@ async fn converse(socket: &Path, attach: Attach, signals: &Sender<Signal>) -> En
             Ok(Some(message)) => {
                 // A kind of message that is not known here has no meaning for this engine.
                 let Some(kind) = message.kind else { continue };
-                if signals.send(Signal::Agent(kind)).is_err() {
+                if signals.send(Signal::Agent(Box::new(kind))).is_err() {
                     return End::Lost("the engine has ended".to_owned());
                 }
             }

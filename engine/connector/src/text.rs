@@ -3,7 +3,10 @@
 //! What may turn out to be the start of a stop text, or of a character, is held back by [`TextStream`]; here are two of them,
 //! since drafts are told before they are certain, and told again when they are.
 
-use lynx_engine::{TextStream, TokenId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lynx_engine::{FinishReason, Logprobs, TextStream, TokenId, Tokenizer};
 
 /// The text so far.
 #[derive(Debug)]
@@ -17,16 +20,33 @@ pub(crate) struct Text {
     verified: u32,
     /// Whether `drafted` has to be made anew from the other two.
     stale: bool,
+    tokenizer: Arc<Tokenizer>,
+    /// Bytes of all verified tokens' pieces.
+    bytes: usize,
+    /// Of verified tokens of which no text is told yet, with where their pieces begin.
+    untold: VecDeque<(usize, Logprobs)>,
+}
+
+/// Text, and the log probabilities of the tokens that it is of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) text: String,
+    pub(crate) logprobs: Vec<Logprobs>,
 }
 
 impl Text {
-    pub(crate) fn new(stream: TextStream) -> Self {
+    /// A text that ends before the first of the `stops`.
+    pub(crate) fn new(tokenizer: Arc<Tokenizer>, stops: Vec<String>) -> Self {
+        let stream = TextStream::new(Arc::clone(&tokenizer), stops);
         Self {
             drafted: stream.clone(),
             certain: stream,
             drafts: Vec::new(),
             verified: 0,
             stale: false,
+            tokenizer,
+            bytes: 0,
+            untold: VecDeque::new(),
         }
     }
 
@@ -44,11 +64,24 @@ impl Text {
 
     /// What a verified token adds to the certain text. A draft of its place, if there is one, is this token: wrong ones are
     /// retracted before.
-    pub(crate) fn verify(&mut self, token: TokenId) -> String {
+    pub(crate) fn verify(&mut self, token: TokenId, logprobs: Option<Logprobs>) -> Told {
         self.verified += 1;
         self.drafts.drain(..self.drafts.len().min(1));
         self.stale = true;
-        self.certain.push(token)
+        self.untold
+            .extend(logprobs.map(|logprobs| (self.bytes, logprobs)));
+        self.bytes += self.tokenizer.piece(token).len();
+        let text = self.certain.push(token);
+        let logprobs = self.told();
+        Told { text, logprobs }
+    }
+
+    /// Takes what is known of the tokens that begin in the text told so far.
+    fn told(&mut self) -> Vec<Logprobs> {
+        let told = self.certain.told();
+        let begun = self.untold.iter().take_while(|(start, _)| *start < told);
+        let begun = begun.count();
+        self.untold.drain(..begun).map(|(_, known)| known).collect()
     }
 
     /// The drafts from this place of the output on are void.
@@ -58,9 +91,17 @@ impl Text {
         self.stale = true;
     }
 
-    /// What was held back, when no token follows.
-    pub(crate) fn finish(self) -> String {
-        self.certain.finish()
+    /// What was held back, when no token follows. What only ended the output, a stop token or the tokens of a stop text, is
+    /// no part of it.
+    pub(crate) fn finish(mut self, reason: FinishReason) -> Told {
+        let text = self.certain.rest();
+        let logprobs = match reason {
+            FinishReason::StopToken | FinishReason::StopString => self.told(),
+            FinishReason::Length | FinishReason::Aborted => {
+                self.untold.drain(..).map(|(_, known)| known).collect()
+            }
+        };
+        Told { text, logprobs }
     }
 }
 

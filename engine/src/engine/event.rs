@@ -4,10 +4,10 @@ use core::ops::Range;
 
 use super::request::RequestId;
 use super::view::SequenceKv;
-use crate::{FinishReason, TokenId};
+use crate::{FinishReason, Logprobs, TokenId};
 
 /// Something that happened to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum EngineEvent {
     /// The prompt's KV was computed here.
     PrefillDone {
@@ -15,6 +15,8 @@ pub enum EngineEvent {
         request: RequestId,
         /// The token that its last row gives.
         first: TokenId,
+        /// What the row says of it, where the request asks for that and the token is its output's first.
+        logprobs: Option<Box<Logprobs>>,
     },
     /// A token of the output. A committed one replaces a provisional one of its index.
     Token {
@@ -26,6 +28,8 @@ pub enum EngineEvent {
         token: TokenId,
         /// Drafted and not verified: only for clients that asked for such tokens.
         provisional: bool,
+        /// Where the request asks for them and the token is committed.
+        logprobs: Option<Box<Logprobs>>,
     },
     /// The provisional tokens from an index on are void.
     Retracted {

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 
-use crate::{Sampling, Stop, TokenId, WorkersError};
+use crate::{Adjust, Sampling, Stop, TokenId, WorkersError};
 
 /// How large an engine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,10 @@ pub struct Request {
     pub max_tokens: u32,
     /// How tokens are chosen.
     pub sampling: Sampling,
+    /// What is done to logits before.
+    pub adjust: Adjust,
+    /// Whether committed tokens are told with their [`Logprobs`](crate::Logprobs), and of how many of the likeliest.
+    pub top_logprobs: Option<u32>,
     /// What else ends the output.
     pub stop: Stop,
     /// Where the prompt's KV comes from.
@@ -124,6 +128,17 @@ pub enum SubmitError {
         /// Tokens of the context.
         context: usize,
     },
+    /// A bias for a token that the model doesn't have.
+    #[error("logit_bias names token {token}, which is not in the vocabulary of {vocabulary}")]
+    UnknownBias {
+        /// The token.
+        token: TokenId,
+        /// How many tokens there are.
+        vocabulary: usize,
+    },
+    /// Biases or penalties that mean nothing.
+    #[error("logit_bias and penalties must be finite numbers")]
+    Adjust,
     /// More blocks than there are.
     #[error(
         "prompt and output need {needed} KV blocks, and the engine has {total}: ask for fewer tokens, or give the engine more blocks"

@@ -1,6 +1,7 @@
 //! One request inside the engine: its tokens, its blocks, and how much of them is right.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use lynx_units::Timestamp;
 
@@ -9,14 +10,18 @@ use super::request::{Exactness, KvSource, RequestId};
 use super::view::SequenceKv;
 use crate::prefix::{Claim, PrefixCache};
 use crate::speculate::{Action, Output, Speculation};
-use crate::{BLOCK_TOKENS, KvPool, Sampling, TokenId};
+use crate::{Adjust, BLOCK_TOKENS, KvPool, Logprobs, Sampling, TokenId};
 
 /// A request and its KV.
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) id: RequestId,
     pub(super) prompt: Vec<TokenId>,
-    pub(super) sampling: Sampling,
+    sampling: Sampling,
+    adjust: Adjust,
+    top_logprobs: Option<u32>,
+    /// Of tokens that are committed and not reported.
+    logprobs: VecDeque<Logprobs>,
     pub(super) source: KvSource,
     pub(super) retain: bool,
     /// Whether its blocks are somebody else's to write: no step touches them.
@@ -47,6 +52,9 @@ impl Sequence {
             id,
             prompt: request.prompt,
             sampling: request.sampling,
+            adjust: request.adjust,
+            top_logprobs: request.top_logprobs,
+            logprobs: VecDeque::new(),
             source: request.kv,
             retain: request.retain,
             held: false,
@@ -58,6 +66,53 @@ impl Sequence {
             tainted: false,
             apart: false,
         }
+    }
+
+    /// The output's first token, from elsewhere.
+    pub(super) fn first_token(&mut self, token: TokenId, logprobs: Option<Logprobs>) {
+        let before = self.machine.committed().len();
+        self.machine.first_token(token);
+        if self.top_logprobs.is_some() && self.machine.committed().len() > before {
+            self.logprobs.extend(logprobs);
+        }
+    }
+
+    /// The token that a row gives at this place of the output.
+    pub(super) fn sample(&self, logits: &[f32], index: usize) -> TokenId {
+        let place = self.prompt.len() + index;
+        let place = u32::try_from(place).unwrap_or(u32::MAX);
+        if self.adjust.is_nothing() {
+            return self.sampling.sample(logits, place);
+        }
+        let mut logits = logits.to_vec();
+        let output = self.machine.output();
+        self.adjust
+            .apply(&mut logits, &output[..index.min(output.len())]);
+        self.sampling.sample(&logits, place)
+    }
+
+    /// Takes the samples of the rows that give the output from this place on.
+    pub(super) fn sampled<'a>(
+        &mut self,
+        samples: &[TokenId],
+        index: usize,
+        row: impl Fn(usize) -> &'a [f32],
+    ) {
+        let before = self.machine.committed().len();
+        self.machine.evaluated(samples);
+        let Some(top) = self.top_logprobs else {
+            return;
+        };
+        let committed = self.machine.committed().iter().enumerate().skip(before);
+        for (place, &token) in committed {
+            let logits = row(place.saturating_sub(index));
+            self.logprobs.push_back(Logprobs::new(logits, token, top));
+        }
+    }
+
+    /// What the last row said of the token that it gave, where that is committed and is to be told.
+    pub(super) fn last_logprobs(&self) -> Option<Box<Logprobs>> {
+        self.logprobs.back().cloned().map(Box::new)
     }
 
     /// The prompt's KV was restored.
@@ -164,32 +219,38 @@ impl Sequence {
     /// Passes on what changed in the output.
     pub(super) fn report(&mut self, events: &mut Vec<EngineEvent>) {
         let request = self.id;
-        events.extend(self.machine.changes().map(|change| match change {
-            Output::Token {
-                index,
-                token,
-                provisional,
-            } => EngineEvent::Token {
-                request,
-                index,
-                token,
-                provisional,
-            },
-            Output::Retracted { from_index } => EngineEvent::Retracted {
-                request,
-                from_index,
-            },
-            Output::Redrafted { drafted, kept } => EngineEvent::Redrafted {
-                request,
-                drafted,
-                kept,
-            },
-            Output::Verified { drafted, accepted } => EngineEvent::Verified {
-                request,
-                drafted,
-                accepted,
-            },
-            Output::Finished(reason) => EngineEvent::Finished { request, reason },
+        let known = &mut self.logprobs;
+        events.extend(self.machine.changes().map(|change| {
+            match change {
+                Output::Token {
+                    index,
+                    token,
+                    provisional,
+                } => EngineEvent::Token {
+                    request,
+                    index,
+                    token,
+                    provisional,
+                    logprobs: (!provisional)
+                        .then(|| known.pop_front().map(Box::new))
+                        .flatten(),
+                },
+                Output::Retracted { from_index } => EngineEvent::Retracted {
+                    request,
+                    from_index,
+                },
+                Output::Redrafted { drafted, kept } => EngineEvent::Redrafted {
+                    request,
+                    drafted,
+                    kept,
+                },
+                Output::Verified { drafted, accepted } => EngineEvent::Verified {
+                    request,
+                    drafted,
+                    accepted,
+                },
+                Output::Finished(reason) => EngineEvent::Finished { request, reason },
+            }
         }));
     }
 }

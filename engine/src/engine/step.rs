@@ -170,24 +170,24 @@ impl Engine {
                 LogitsFor::All => job.tokens.len(),
             };
             // A row's sample stands after its token.
-            let first = job.end() + 1 - rows;
+            let index = (job.end() + 1 - rows).saturating_sub(sequence.prompt.len());
+            let (evaluator, at) = (&self.evaluator, row);
+            let logits = |i| evaluator.logits(at + i);
             let samples: Vec<_> = (0..rows)
-                .map(|i| {
-                    let logits = self.evaluator.logits(row + i);
-                    sequence.sampling.sample(logits, position(first + i))
-                })
+                .map(|i| sequence.sample(logits(i), index + i))
                 .collect();
             row += rows;
+            if !samples.is_empty() {
+                sequence.sampled(&samples, index, logits);
+            }
             if job.is_prefill()
                 && let Some(&first) = samples.first()
             {
                 self.events.push(EngineEvent::PrefillDone {
                     request: sequence.id,
                     first,
+                    logprobs: sequence.last_logprobs(),
                 });
-            }
-            if !samples.is_empty() {
-                sequence.machine.evaluated(&samples);
             }
             sequence.evaluated(&job.action, job.end());
             sequence.publish(&mut self.cache);

@@ -12,9 +12,11 @@ use super::*;
 use crate::FinishReason;
 
 /// What a client of one request has seen.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 struct Client {
     committed: Vec<TokenId>,
+    /// Of the committed tokens, where the request asks for them.
+    logprobs: Vec<Logprobs>,
     provisional: Vec<TokenId>,
     finished: Option<FinishReason>,
     drafted: u32,
@@ -46,9 +48,11 @@ impl Clients {
                 index,
                 token,
                 provisional,
+                logprobs,
             } => {
                 let client = self.live(*request);
                 if *provisional {
+                    assert_eq!(*logprobs, None, "nothing is known of a draft");
                     let known = client.committed.len() + client.provisional.len();
                     assert_eq!(*index as usize, known);
                     client.provisional.push(*token);
@@ -58,6 +62,7 @@ impl Clients {
                         assert_eq!(client.provisional.remove(0), *token);
                     }
                     client.committed.push(*token);
+                    client.logprobs.extend(logprobs.as_deref().cloned());
                 }
             }
             EngineEvent::Retracted {

@@ -20,7 +20,7 @@ const INVERSE_FACTORIALS: [f64; 15] = {
 };
 
 /// `e^x` for `x <= 0`; zero where the result would be subnormal.
-pub(super) fn exp_of_negative(x: f64) -> f64 {
+pub(crate) fn exp_of_negative(x: f64) -> f64 {
     let exponent = (x * core::f64::consts::LOG2_E).round();
     if exponent < -1022.0 {
         return 0.0;
@@ -41,7 +41,7 @@ pub(super) fn exp_of_negative(x: f64) -> f64 {
 }
 
 /// The natural logarithm of a normal, positive `x`.
-pub(super) fn ln(x: f64) -> f64 {
+pub(crate) fn ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     let bits = x.to_bits();
     #[expect(clippy::cast_precision_loss, reason = "at most 2046")]

@@ -12,6 +12,8 @@ pub struct TextStream {
     tokenizer: Arc<Tokenizer>,
     stops: Vec<String>,
     held: Vec<u8>,
+    /// Bytes of tokens, from the first on, that are told.
+    told: usize,
     stopped: bool,
 }
 
@@ -22,6 +24,7 @@ impl TextStream {
             tokenizer,
             stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(),
             held: Vec::new(),
+            told: 0,
             stopped: false,
         }
     }
@@ -58,15 +61,18 @@ impl TextStream {
             }
         }
         self.held.drain(..sent);
+        self.told += sent;
         text
     }
 
-    /// What was held back, when no token follows.
-    pub fn finish(mut self) -> String {
-        self.rest()
+    /// How many bytes of all tokens' pieces the text told so far stands for.
+    pub const fn told(&self) -> usize {
+        self.told
     }
 
-    fn rest(&mut self) -> String {
+    /// What was held back, when no token follows.
+    pub fn rest(&mut self) -> String {
+        self.told += self.held.len();
         String::from_utf8_lossy(&core::mem::take(&mut self.held)).into_owned()
     }
 

@@ -163,7 +163,7 @@ fn streamed(stops: &[&str], bytes: &[u8]) -> Vec<String> {
         .iter()
         .map(|b| stream.push(TokenId::from(*b)))
         .collect();
-    texts.push(stream.finish());
+    texts.push(stream.rest());
     texts
 }
 

@@ -94,6 +94,14 @@ impl Vocabulary {
         })
     }
 
+    /// How control tokens are written.
+    pub(super) fn names(&self) -> HashMap<TokenId, String> {
+        let all = (0..).zip(self.tokens.iter().zip(&self.kinds));
+        all.filter(|(_, (_, kind))| **kind == Kind::Control)
+            .map(|(id, (token, _))| (id, token.clone()))
+            .collect()
+    }
+
     /// What every token adds to a text.
     pub(super) fn pieces(&self) -> Vec<Box<[u8]>> {
         let bytes = byte_of_char();

@@ -226,6 +226,8 @@ struct Decoder {
     requests: BTreeMap<u64, Request>,
     /// What the engine has no room for, in the order of arrival.
     waiting: VecDeque<Request>,
+    /// Choices of a prompt whose first choice is bringing the KV.
+    followers: Vec<Request>,
     transfers: HashMap<TransferId, u64>,
     numbers: Numbers,
     /// Questions to forget everything: that wait for merges to end, and that the engine has.
@@ -298,6 +300,7 @@ impl Decoder {
             signals,
             requests: BTreeMap::new(),
             waiting: VecDeque::new(),
+            followers: Vec::new(),
             transfers: HashMap::new(),
             numbers: Numbers::default(),
             forgetting: Vec::new(),

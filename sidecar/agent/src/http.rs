@@ -7,6 +7,7 @@ mod admin;
 mod admission;
 mod answer;
 mod chat;
+mod choices;
 mod completion;
 mod connections;
 mod error;
@@ -14,9 +15,12 @@ mod exchange;
 mod extension;
 mod fields;
 mod health;
+mod known;
+mod logprobs;
 mod models;
 mod parse;
 mod patience;
+mod sampling;
 mod serve;
 mod stream;
 #[cfg(test)]
@@ -28,6 +32,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get, post};
 use lynx_proto::operator::v1::Policy;
 use lynx_units::Bytes;
@@ -40,7 +45,7 @@ use crate::config::{Config, Role};
 use crate::control::Status;
 use crate::drain::Drain;
 use crate::metrics::Metrics;
-use crate::requests::{ModelInfo, Requests};
+use crate::requests::{Generate, ModelInfo, Requests};
 use crate::session::Attachment;
 
 /// What the server knows of its configuration.
@@ -112,6 +117,7 @@ impl App {
         attachment.engine.as_ref().map(|engine| ModelInfo {
             name: engine.model.clone(),
             context_tokens: engine.context_tokens,
+            fingerprint: fingerprint(&engine.model_fingerprint),
         })
     }
 
@@ -145,6 +151,42 @@ impl App {
             .map_or(self.settings.allow_provisional, |policy| {
                 policy.allow_provisional
             })
+    }
+}
+
+/// Which weights answer, in few characters.
+fn fingerprint(weights: &[u8]) -> Option<String> {
+    let digits = weights.iter().take(6).map(|byte| format!("{byte:02x}"));
+    (!weights.is_empty()).then(|| format!("fp_{}", digits.collect::<String>()))
+}
+
+/// What a request says, without a server: what a request for `/v1/chat/completions`, or else `/v1/completions`, gives that
+/// has these bytes as its body. For whoever wants to try all kinds of bytes.
+///
+/// # Errors
+/// The message that its client would get.
+pub fn read_request(
+    is_chat: bool,
+    body: &[u8],
+    model: &ModelInfo,
+) -> Result<Vec<Generate>, String> {
+    let form = if is_chat {
+        answer::Form::Chat
+    } else {
+        answer::Form::Completion
+    };
+    match parse::read(form, body, model, 1) {
+        Ok(parsed) => Ok(parsed.generates),
+        Err(error) => Err(error.message().to_owned()),
+    }
+}
+
+/// Another method than those of the path: the `Allow` header, which the router adds, names them.
+async fn method(method: http::Method) -> Response {
+    if method == http::Method::OPTIONS {
+        http::StatusCode::NO_CONTENT.into_response()
+    } else {
+        ApiError::method().into_response()
     }
 }
 
@@ -189,7 +231,7 @@ pub fn router(settings: Settings, inputs: Inputs) -> Router {
             .route("/v1/completions", post(completion::handle))
             .route("/v1/chat/completions", post(chat::handle))
             .route("/v1/models", get(models::list))
-            .route("/v1/models/{model}", get(models::one));
+            .route("/v1/models/{*model}", get(models::one));
     }
     if settings.admin {
         router = router
@@ -209,7 +251,7 @@ pub fn router(settings: Settings, inputs: Inputs) -> Router {
     };
     router
         .fallback(async || ApiError::no_such_path())
-        .method_not_allowed_fallback(async || ApiError::method())
+        .method_not_allowed_fallback(method)
         .layer(DefaultBodyLimit::max(limit))
         .layer(middleware::from_fn_with_state(gate, admission::admit))
         .with_state(app)

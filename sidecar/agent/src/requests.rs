@@ -3,7 +3,10 @@
 //! The endpoint knows HTTP and JSON and nothing of engines; the data path knows engines and nothing of HTTP. Each can be
 //! tested without the other.
 
-use lynx_proto::engine::v1::{Chat, Sampling, Tokens, TraceContext};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lynx_proto::engine::v1::{Chat, Sampling, TokenLogprobs, Tokens, TraceContext};
 use lynx_units::Width;
 use tokio::sync::{mpsc, oneshot};
 
@@ -42,6 +45,9 @@ pub struct Generate {
     pub timeline: bool,
     /// The span that this request belongs to.
     pub trace: TraceContext,
+    /// Requests of one number, see [`Requests::group`], differ in nothing but the seed, and one prompt's KV serves them all;
+    /// 0 where there is no other.
+    pub group: u64,
 }
 
 /// What happens to a request. The last one is [`Finished`](Self::Finished) or [`Failed`](Self::Failed).
@@ -51,6 +57,8 @@ pub enum Generated {
     Accepted {
         /// Tokens of the prompt.
         prompt_tokens: u32,
+        /// How many of them had their KV in the engine.
+        cached_tokens: u32,
     },
     /// A token. Verified ones (not provisional) come in the order of their index, each once.
     Token {
@@ -62,6 +70,8 @@ pub enum Generated {
         text: String,
         /// Whether it may yet be retracted. Clients see such tokens only where they asked for them and may.
         provisional: bool,
+        /// Where they are asked for: of the verified tokens, in order, that the text told by now has begun with.
+        logprobs: Vec<TokenLogprobs>,
     },
     /// The provisional tokens from this one on are void.
     Retracted {
@@ -76,6 +86,8 @@ pub enum Generated {
         reason: Finish,
         /// Text that was held back for a stop text that did not come.
         rest: String,
+        /// Of the tokens that it is of.
+        logprobs: Vec<TokenLogprobs>,
         /// Tokens of the answer.
         completion_tokens: u32,
         /// The anchor's widths, where there was one.
@@ -106,6 +118,9 @@ pub enum Refusal {
     /// As much is under way as may be: 429, and may be tried again.
     #[error("{0}")]
     Busy(String),
+    /// The prompt has more tokens than the model's context: 400.
+    #[error("{0}")]
+    TooLong(String),
     /// No engine is attached, or the agent is draining: 503, and may be tried again.
     #[error("{0}")]
     Unavailable(String),
@@ -121,6 +136,8 @@ pub struct ModelInfo {
     pub name: String,
     /// The longest sequence, prompt and answer, in tokens.
     pub context_tokens: u32,
+    /// Of its weights, as clients are told; `None` where the engine does not say.
+    pub fingerprint: Option<String>,
 }
 
 /// What the data path is asked.
@@ -138,13 +155,20 @@ pub enum Command {
 #[derive(Clone, Debug)]
 pub struct Requests {
     commands: mpsc::UnboundedSender<Command>,
+    groups: Arc<AtomicU64>,
 }
 
 impl Requests {
     /// A handle, and where its commands arrive.
     pub fn new() -> (Self, mpsc::UnboundedReceiver<Command>) {
         let (commands, inbox) = mpsc::unbounded_channel();
-        (Self { commands }, inbox)
+        let groups = Arc::new(AtomicU64::new(1));
+        (Self { commands, groups }, inbox)
+    }
+
+    /// A number for requests that share a prompt; never the same twice.
+    pub fn group(&self) -> u64 {
+        self.groups.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Hands in a request. What becomes of it arrives at the receiver; dropping that aborts the request.

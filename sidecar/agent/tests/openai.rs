@@ -14,7 +14,7 @@ use lynx_agent::http::{self, Inputs, Settings};
 use lynx_agent::metrics::{self, Metrics};
 use lynx_agent::requests::{Command, Finish, Generate, Generated, Input, Refusal, Requests};
 use lynx_agent::session::Attachment;
-use lynx_proto::engine::v1::Attach;
+use lynx_proto::engine::v1::{Attach, Logprob, TokenLogprobs};
 use lynx_units::Bytes;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -67,6 +67,7 @@ async fn serve(gone: UnboundedSender<()>) -> SocketAddr {
         model: "tiny".to_owned(),
         context_tokens: 100,
         weights: String::new(),
+        model_fingerprint: vec![0x5a; 32],
         ..Attach::default()
     };
     let attachment = watch::Sender::new(Attachment {
@@ -128,9 +129,13 @@ async fn answer(mut inbox: UnboundedReceiver<Command>, gone: UnboundedSender<()>
                 &events,
                 [Generated::Failed(Refusal::Unavailable("later".to_owned()))],
             ),
-            "break later" => tell(&events, [accepted(), token(0, WORDS[0], false), broken()]),
+            "break later" => tell(&events, [accepted(), token(0, WORDS[0], None), broken()]),
+            "long" => tell(
+                &events,
+                [Generated::Failed(Refusal::TooLong("too long".to_owned()))],
+            ),
             "wait" => {
-                tell(&events, [accepted(), token(0, WORDS[0], false)]);
+                tell(&events, [accepted(), token(0, WORDS[0], None)]);
                 let gone = gone.clone();
                 tokio::spawn(async move {
                     events.closed().await;
@@ -149,15 +154,21 @@ fn count(generate: &Generate, events: &UnboundedSender<Generated>) {
         events,
         [
             accepted(),
-            token(0, WORDS[0], true),
-            token(1, " too", true),
+            draft(0, WORDS[0]),
+            draft(1, " too"),
             Generated::Retracted { from_index: 1 },
         ],
     );
     let words = WORDS.iter().take(asked).enumerate();
     tell(
         events,
-        words.map(|(index, word)| token(u32::try_from(index).unwrap(), word, false)),
+        words.map(|(index, word)| {
+            token(
+                u32::try_from(index).unwrap(),
+                word,
+                generate.sampling.top_logprobs,
+            )
+        }),
     );
     let reason = if asked < WORDS.len() {
         Finish::Length
@@ -167,6 +178,7 @@ fn count(generate: &Generate, events: &UnboundedSender<Generated>) {
     let finished = Generated::Finished {
         reason,
         rest: String::new(),
+        logprobs: Vec::new(),
         completion_tokens: u32::try_from(asked.min(WORDS.len())).unwrap(),
         anchor: None,
         memory_bytes: [None, None],
@@ -181,14 +193,43 @@ fn tell(events: &UnboundedSender<Generated>, what: impl IntoIterator<Item = Gene
 }
 
 fn accepted() -> Generated {
-    Generated::Accepted { prompt_tokens: 4 }
+    Generated::Accepted {
+        prompt_tokens: 4,
+        cached_tokens: 3,
+    }
 }
 
-fn token(index: u32, text: &str, provisional: bool) -> Generated {
+/// A verified token, with as many of the likeliest as are wanted.
+fn token(index: u32, text: &str, top: Option<u32>) -> Generated {
+    let known = |place: u32| Logprob {
+        token: index + place,
+        logprob: -0.5 - f32::from(u16::try_from(place).unwrap()),
+        bytes: if place == 0 {
+            text.into()
+        } else {
+            vec![0xf0, 0x9f]
+        },
+        name: String::new(),
+    };
+    let logprobs = top.map(|top| TokenLogprobs {
+        chosen: Some(known(0)),
+        top: (0..top).map(known).collect(),
+    });
     Generated::Token {
         index,
         token: index,
         text: text.to_owned(),
-        provisional,
+        provisional: false,
+        logprobs: logprobs.into_iter().collect(),
+    }
+}
+
+fn draft(index: u32, text: &str) -> Generated {
+    Generated::Token {
+        index,
+        token: index,
+        text: text.to_owned(),
+        provisional: true,
+        logprobs: Vec::new(),
     }
 }

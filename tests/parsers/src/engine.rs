@@ -40,7 +40,7 @@ pub(crate) fn tokenizer(bytes: &[u8]) {
     let whole = tokenizer.decode(&tokens);
     let mut stream = TextStream::new(Arc::new(tokenizer), Vec::new());
     let mut streamed: String = tokens.iter().map(|&token| stream.push(token)).collect();
-    streamed.push_str(&stream.finish());
+    streamed.push_str(&stream.rest());
     assert_eq!(streamed, whole);
 }
 

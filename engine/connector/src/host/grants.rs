@@ -3,21 +3,33 @@
 //! The agent's words are taken as they come, and words that no longer apply, because they crossed a request's end, mean
 //! nothing. What must not happen, whatever the agent says, is that the engine touches blocks that the agent may write.
 
-use lynx_engine::{AnchorInfo, Exactness, RequestId};
-use lynx_proto::engine::v1::{AnchorReady, WriteGrant, from_engine};
+use lynx_engine::{AnchorInfo, Exactness, Logprob, Logprobs, RequestId};
+use lynx_proto::engine::v1::{self as api, AnchorReady, FirstToken, WriteGrant, from_engine};
 
 use super::Host;
 use crate::request::Blocks;
 
 impl Host {
-    pub(super) fn first_token(&mut self, number: u64, token: u32) {
+    pub(super) fn first_token(&mut self, first: FirstToken) {
+        let FirstToken {
+            request: number,
+            token,
+            logprobs,
+        } = first;
         let vocabulary = self.engine.config().vocab;
         let Some(request) = self.find(number) else {
             return;
         };
         let id = request.id;
-        if token as usize >= vocabulary {
-            let why = format!("the first token is {token}, and this model has {vocabulary}");
+        let logprobs = logprobs.and_then(|known| checked(&known, token, vocabulary));
+        let lacks_logprobs =
+            logprobs.is_none() && request.answer().is_some_and(|answer| answer.wants_logprobs);
+        if token as usize >= vocabulary || lacks_logprobs {
+            let why = if lacks_logprobs {
+                "the first token came without its log probabilities".to_owned()
+            } else {
+                format!("the first token is {token}, and this model has {vocabulary}")
+            };
             if let Some(answer) = request.answer() {
                 answer.spoilt = Some(why);
             }
@@ -27,7 +39,7 @@ impl Host {
             }
             return;
         }
-        self.engine.first_token(id, token).ok();
+        self.engine.first_token(id, token, logprobs).ok();
     }
 
     pub(super) fn want_grant(&mut self, number: u64) {
@@ -137,4 +149,18 @@ impl Host {
         self.engine.kv_failed(id, why).ok();
         true
     }
+}
+
+/// What the prefill engine says of the first token; `None` where it is of another, or of tokens that this model lacks.
+fn checked(told: &api::TokenLogprobs, token: u32, vocabulary: usize) -> Option<Logprobs> {
+    let known = |told: &api::Logprob| {
+        let is_one = (told.token as usize) < vocabulary && told.logprob.is_finite();
+        is_one.then_some(Logprob {
+            token: told.token,
+            logprob: told.logprob,
+        })
+    };
+    let chosen = told.chosen.as_ref().and_then(known)?;
+    let top = told.top.iter().map(known).collect::<Option<_>>()?;
+    (chosen.token == token).then_some(Logprobs { chosen, top })
 }

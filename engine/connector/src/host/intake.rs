@@ -1,8 +1,8 @@
 //! New requests.
 
 use lynx_engine::{
-    BLOCK_TOKENS, BlockId, EncodeError, KvSource, Request as Ask, RequestId, Sampling,
-    SamplingError, Stop, SubmitError, TemplateError, TextStream, TokenId,
+    Adjust, BLOCK_TOKENS, BlockId, EncodeError, KvSource, Request as Ask, RequestId, Sampling,
+    SamplingError, Stop, SubmitError, TemplateError, TokenId,
 };
 use lynx_proto::engine::v1::{self as api, from_engine};
 use lynx_telemetry as telemetry;
@@ -92,6 +92,7 @@ impl Host {
             request,
             reason: refusal.to_string(),
             retryable: refusal.is_retryable(),
+            too_long: matches!(refusal, Refusal::Submit(SubmitError::PromptTooLong { .. })),
         }));
     }
 
@@ -105,7 +106,9 @@ impl Host {
         let id = self.engine.submit(Ask {
             prompt: prompt.clone(),
             max_tokens: submit.max_tokens,
-            sampling: sampling(submit.sampling)?,
+            sampling: sampling(submit.sampling.as_ref())?,
+            adjust: adjust(submit.sampling.as_ref()),
+            top_logprobs: top_logprobs(submit.sampling.as_ref()),
             stop: Stop {
                 tokens: Vec::new(),
                 strings: submit.stop.clone(),
@@ -114,7 +117,6 @@ impl Host {
             kv,
             retain: false,
         })?;
-        let stream = TextStream::new(self.opened.tokenizer.clone(), submit.stop);
         let blocks = if submit.transfer {
             self.engine.hold(id, now.engine).ok();
             Blocks::Expected
@@ -122,20 +124,22 @@ impl Host {
             Blocks::Own
         };
         let task = Task::Answer(Box::new(Answer {
-            text: Some(Text::new(stream)),
+            text: Some(Text::new(self.opened.tokenizer.clone(), submit.stop)),
+            tokenizer: self.opened.tokenizer.clone(),
+            wants_logprobs: top_logprobs(submit.sampling.as_ref()).is_some(),
             blocks,
             spoilt: None,
         }));
         let phases = Phases::new(parent(submit.trace.as_ref()), now);
         let request = self.enter(submit.request, id, &prompt, phases, task);
-        let (prompt_tokens, from_token) = (request.prompt_tokens, request.cached_tokens);
+        let (prompt_tokens, cached_tokens) = (request.prompt_tokens, request.cached_tokens);
         if submit.transfer {
             let blocks = self.blocks(id, prompt.len());
             self.tell(from_engine::Kind::Expect(api::Expect {
                 request: submit.request,
                 tokens: prompt,
                 blocks,
-                from_token,
+                from_token: cached_tokens,
                 sampling: submit.sampling,
                 trace: submit.trace,
             }));
@@ -145,7 +149,10 @@ impl Host {
             events: vec![api::Event {
                 start_unix_ns: now.unix_ns,
                 end_unix_ns: now.unix_ns,
-                kind: Some(api::event::Kind::Prompted(api::Prompted { prompt_tokens })),
+                kind: Some(api::event::Kind::Prompted(api::Prompted {
+                    prompt_tokens,
+                    cached_tokens,
+                })),
             }],
         }));
         Ok(())
@@ -162,7 +169,9 @@ impl Host {
         let id = self.engine.submit(Ask {
             prompt: prefill.tokens.clone(),
             max_tokens: 1,
-            sampling: sampling(prefill.sampling)?,
+            sampling: sampling(prefill.sampling.as_ref())?,
+            adjust: adjust(prefill.sampling.as_ref()),
+            top_logprobs: top_logprobs(prefill.sampling.as_ref()),
             stop: Stop {
                 ignore_eos: true,
                 ..Stop::default()
@@ -233,7 +242,7 @@ fn parent(trace: Option<&api::TraceContext>) -> telemetry::Context {
 }
 
 /// The engine's words for how tokens are chosen. A nucleus of 0 is none, as gRPC has it where nothing is given.
-fn sampling(chosen: Option<api::Sampling>) -> Result<Sampling, SamplingError> {
+fn sampling(chosen: Option<&api::Sampling>) -> Result<Sampling, SamplingError> {
     let Some(chosen) = chosen else {
         return Ok(Sampling::GREEDY);
     };
@@ -243,4 +252,17 @@ fn sampling(chosen: Option<api::Sampling>) -> Result<Sampling, SamplingError> {
         chosen.top_p
     };
     Sampling::new(chosen.temperature, chosen.top_k, top_p, chosen.seed)
+}
+
+/// What is done to logits before a token is chosen.
+fn adjust(chosen: Option<&api::Sampling>) -> Adjust {
+    chosen.map_or_else(Adjust::default, |chosen| Adjust {
+        bias: chosen.logit_bias.iter().map(|(&t, &b)| (t, b)).collect(),
+        presence: chosen.presence_penalty,
+        frequency: chosen.frequency_penalty,
+    })
+}
+
+fn top_logprobs(chosen: Option<&api::Sampling>) -> Option<u32> {
+    chosen.and_then(|chosen| chosen.top_logprobs)
 }

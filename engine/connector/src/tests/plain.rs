@@ -1,6 +1,6 @@
 //! Requests without a transfer, and what an engine makes of prompts for others.
 
-use lynx_engine::{Engine, EngineEvent, EngineOptions, KvSource, Request, Sampling, Stop};
+use lynx_engine::{Adjust, Engine, EngineEvent, EngineOptions, KvSource, Request, Sampling, Stop};
 use lynx_proto::engine::v1 as api;
 use lynx_units::Timestamp;
 
@@ -39,6 +39,8 @@ pub(super) fn expected(prompt: &[u32], max_tokens: u32) -> Vec<u32> {
             prompt: prompt.to_vec(),
             max_tokens,
             sampling: Sampling::GREEDY,
+            adjust: Adjust::default(),
+            top_logprobs: None,
             stop: Stop {
                 ignore_eos: true,
                 ..Stop::default()

@@ -91,8 +91,11 @@ impl Target {
     }
 
     fn first_token(&self, token: u32) {
-        self.link
-            .say(Said::FirstToken(api::FirstToken { request: 7, token }));
+        self.link.say(Said::FirstToken(api::FirstToken {
+            request: 7,
+            token,
+            logprobs: None,
+        }));
     }
 
     fn anchor_ready(&self, depth_limit: u32) {

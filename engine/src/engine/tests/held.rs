@@ -2,7 +2,7 @@
 
 use super::fake::{config, engine, engine_over, truth, write};
 use super::*;
-use crate::{Sampling, SequenceKvMut, Stop};
+use crate::{Adjust, Sampling, SequenceKvMut, Stop};
 
 const NOW: Timestamp = Timestamp::ORIGIN;
 
@@ -20,6 +20,8 @@ fn request(first: TokenId, prompt: usize, max_tokens: u32, kv: KvSource) -> Requ
         prompt: (0..prompt).map(token).collect(),
         max_tokens,
         sampling: Sampling::GREEDY,
+        adjust: Adjust::default(),
+        top_logprobs: None,
         stop: Stop {
             ignore_eos: true,
             ..Stop::default()
@@ -49,7 +51,7 @@ fn a_held_request_is_not_stepped_while_others_are() {
     let mut engine = engine(options());
     let asked = request(3, 70, 9, KvSource::Transfer);
     let held = engine.submit(asked).unwrap();
-    engine.first_token(held, 7).unwrap();
+    engine.first_token(held, 7, None).unwrap();
     engine.anchor_ready(held, anchor()).unwrap();
     let other = request(40, 20, 6, KvSource::Compute);
     let other = engine.submit(other).unwrap();
@@ -92,7 +94,7 @@ fn what_another_writes_into_the_file_while_it_holds_a_request_is_what_the_reques
         write(&mut kv, position, row);
     }
     engine.unhold(id).unwrap();
-    engine.first_token(id, expected[0]).unwrap();
+    engine.first_token(id, expected[0], None).unwrap();
     engine.full_ready(id, Exactness::Exact).unwrap();
     let clients = run(&mut engine);
     assert_eq!(clients.of(id).committed, expected);
@@ -105,7 +107,7 @@ fn blocks_that_are_being_written_are_not_freed_by_the_end_of_their_request() {
     let id = engine.submit(asked.clone()).unwrap();
     engine.hold(id, NOW).unwrap();
     // Its first token is its last.
-    engine.first_token(id, 7).unwrap();
+    engine.first_token(id, 7, None).unwrap();
     assert_eq!(engine.free_blocks(), 8);
     assert!(engine.blocks(id).is_ok());
     engine.unhold(id).unwrap();

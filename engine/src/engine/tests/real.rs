@@ -6,7 +6,7 @@ use lynx_units::Timestamp;
 
 use super::*;
 use crate::testing::{test_model, test_model_gguf};
-use crate::{Sampling, Stop};
+use crate::{Adjust, Sampling, Stop};
 
 const TEXT: &str = "The harbour was quiet at dawn. Two fishing boats lay at the pier, their nets folded, and a cat sat on the \
     wall and watched the water. The old keeper climbed the stairs of the lighthouse, as he had done every morning for \
@@ -29,6 +29,8 @@ fn request(engine: &Engine, text: &str, sampling: Sampling, kv: KvSource) -> Req
         prompt: engine.tokenizer().prompt(text).unwrap(),
         max_tokens: 16,
         sampling,
+        adjust: Adjust::default(),
+        top_logprobs: None,
         stop: Stop::default(),
         kv,
         retain: kv == KvSource::Compute,
@@ -122,7 +124,7 @@ impl Pair {
         let target = decode
             .submit(request(&decode, TEXT, sampling, KvSource::Transfer))
             .unwrap();
-        decode.first_token(target, first).unwrap();
+        decode.first_token(target, first, None).unwrap();
         let mut clients = Clients::default();
         clients.see(decode.take_events());
         assert_eq!(clients.of(target).committed, [first]);

@@ -2,7 +2,7 @@
 
 use super::fake::{VOCABULARY, engine, logits, next_row, read, truth, write};
 use super::*;
-use crate::{Sampling, Stop};
+use crate::{Adjust, Sampling, Stop};
 
 use lynx_units::Timestamp;
 
@@ -37,8 +37,9 @@ enum Op {
 struct Case {
     id: RequestId,
     request: Request,
-    /// The output of plain decoding.
+    /// The output of plain decoding, and what its logits say of it.
     plain: Vec<TokenId>,
+    logprobs: Vec<Logprobs>,
     /// Whether it was told that the KV is complete when it was not exact.
     quantised: bool,
 }
@@ -64,18 +65,35 @@ fn prompt(kind: u8, length: usize) -> Vec<TokenId> {
     (0..length).map(token).collect()
 }
 
+/// Nothing for most requests; for the others a token that is forbidden and ones that are wanted, and penalties that often
+/// decide.
+fn adjust(seed: u8) -> Adjust {
+    if seed % 5 < 3 {
+        return Adjust::default();
+    }
+    Adjust {
+        bias: [(1, -100.0), (2, 1.5), (3, 2.0)].into(),
+        presence: 0.75,
+        frequency: f32::from(seed % 4) / 2.0 - 0.5,
+    }
+}
+
 /// Plain decoding, without an engine.
-fn decode(request: &Request, max_tokens: u32) -> Vec<TokenId> {
+fn decode(request: &Request, max_tokens: u32) -> (Vec<TokenId>, Vec<Logprobs>) {
     let mut tokens = request.prompt.clone();
     let mut rows = truth(&tokens);
-    let mut output = Vec::new();
+    let (mut output, mut known) = (Vec::new(), Vec::new());
     loop {
-        let logits = logits(&rows, *tokens.last().unwrap());
+        let mut logits = logits(&rows, *tokens.last().unwrap());
         let position = u32::try_from(tokens.len()).unwrap();
+        let raw = logits.clone();
+        request.adjust.apply(&mut logits, &output);
         let token = request.sampling.sample(&logits, position);
         output.push(token);
+        let top = request.top_logprobs;
+        known.extend(top.map(|top| Logprobs::new(&raw, token, top)));
         if token == 0 || output.len() == max_tokens as usize {
-            return output;
+            return (output, known);
         }
         rows.push(next_row(&rows, token));
         tokens.push(token);
@@ -110,9 +128,11 @@ impl World {
             assert_eq!(read(&kv, position), *row, "a cached row is wrong");
         }
         self.clients.0.insert(id, Client::default());
+        let (plain, logprobs) = decode(&request, request.max_tokens);
         self.cases.push(Case {
             id,
-            plain: decode(&request, request.max_tokens),
+            plain,
+            logprobs,
             request,
             quantised: false,
         });
@@ -162,6 +182,8 @@ impl World {
                 } else {
                     Sampling::new(0.9, 0, 0.95, u64::from(seed)).unwrap()
                 },
+                adjust: adjust(seed),
+                top_logprobs: seed.is_multiple_of(3).then_some(u32::from(seed % 7)),
                 stop: Stop::default(),
                 kv: if transfer {
                     KvSource::Transfer
@@ -172,7 +194,7 @@ impl World {
             }),
             Op::Steps(n) => (0..n % 24).for_each(|_| self.step()),
             Op::FirstToken(which) => self.signal(which, |engine, case| {
-                engine.first_token(case.id, case.plain[0])
+                engine.first_token(case.id, case.plain[0], case.logprobs.first().cloned())
             }),
             Op::Anchor { which, depth } => {
                 if let Some(index) = self.pick(which) {
@@ -251,8 +273,14 @@ impl World {
             match client.finished {
                 None => panic!("request {} did not end", case.id),
                 _ if case.quantised => {}
-                Some(FinishReason::Aborted) => assert!(case.plain.starts_with(&client.committed)),
-                Some(_) => assert_eq!(client.committed, case.plain),
+                Some(FinishReason::Aborted) => {
+                    assert!(case.plain.starts_with(&client.committed));
+                    assert!(case.logprobs.starts_with(&client.logprobs));
+                }
+                Some(_) => {
+                    assert_eq!(client.committed, case.plain);
+                    assert_eq!(client.logprobs, case.logprobs, "what the model alone says");
+                }
             }
         }
         assert_eq!(

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use super::fake::{VOCABULARY, engine, read, truth};
 use super::*;
-use crate::{Sampling, Stop};
+use crate::{Adjust, Sampling, Stop};
 
 use lynx_units::Timestamp;
 
@@ -14,6 +14,8 @@ fn request(prompt: usize, max_tokens: u32, kv: KvSource) -> Request {
         prompt: (0..prompt).map(token).collect(),
         max_tokens,
         sampling: Sampling::GREEDY,
+        adjust: Adjust::default(),
+        top_logprobs: None,
         stop: Stop {
             ignore_eos: true,
             ..Stop::default()
@@ -179,7 +181,7 @@ fn kv_is_granted_for_writing_only_while_the_prompt_is_awaited() {
     assert!(engine.kv_mut(id).is_err());
     engine.abort(id).unwrap();
     assert_eq!(engine.kv_mut(id).err(), Some(UnknownRequest(id)));
-    assert_eq!(engine.first_token(id, 3), Err(UnknownRequest(id)));
+    assert_eq!(engine.first_token(id, 3, None), Err(UnknownRequest(id)));
 }
 
 #[test]
@@ -197,14 +199,15 @@ fn shared_blocks_can_not_be_written() {
 fn the_first_token_need_not_wait_for_a_step() {
     let mut engine = small();
     let request_id = engine.submit(request(70, 9, KvSource::Transfer)).unwrap();
-    engine.first_token(request_id, 7).unwrap();
+    engine.first_token(request_id, 7, None).unwrap();
     assert_eq!(
         engine.take_events(),
         [EngineEvent::Token {
             request: request_id,
             index: 0,
             token: 7,
-            provisional: false
+            provisional: false,
+            logprobs: None,
         }]
     );
 }
@@ -214,7 +217,7 @@ fn kv_that_is_not_exact_never_serves_another_request() {
     let mut engine = small();
     let first = request(130, 70, KvSource::Transfer);
     let id = engine.submit(first.clone()).unwrap();
-    engine.first_token(id, 1).unwrap();
+    engine.first_token(id, 1, None).unwrap();
     engine.full_ready(id, Exactness::Quantised).unwrap();
     run(&mut engine);
     assert_eq!(engine.probe(&first.prompt, KvSource::Compute), 0);
@@ -236,7 +239,7 @@ fn the_time_of_a_token_is_learnt_from_steps_that_decode() {
 fn an_engine_that_waits_for_a_residual_says_when_it_is_overdue() {
     let mut engine = small();
     let id = engine.submit(request(70, 9, KvSource::Transfer)).unwrap();
-    engine.first_token(id, 7).unwrap();
+    engine.first_token(id, 7, None).unwrap();
     assert_eq!(engine.wakes_at(Timestamp::ORIGIN), None);
     let due = Timestamp::from_origin(Duration::from_millis(50));
     let anchor = AnchorInfo {
@@ -295,6 +298,6 @@ fn a_prompt_that_was_restored_roughly_and_lacks_its_first_token_is_computed_as_a
 fn a_first_token_from_outside_is_for_transfers_only() {
     let mut engine = small();
     let id = engine.submit(request(70, 2, KvSource::Compute)).unwrap();
-    engine.first_token(id, 1).unwrap();
+    engine.first_token(id, 1, None).unwrap();
     assert_eq!(engine.take_events(), []);
 }

@@ -129,6 +129,7 @@ impl Answer {
             match event.kind {
                 Some(Kind::Prompted(prompted)) => self.tell(Generated::Accepted {
                     prompt_tokens: prompted.prompt_tokens,
+                    cached_tokens: prompted.cached_tokens,
                 }),
                 Some(Kind::Token(token)) => {
                     let index = token.index;
@@ -175,6 +176,7 @@ impl Answer {
             token,
             text,
             provisional,
+            logprobs,
         } = token;
         if provisional {
             self.drafts += 1;
@@ -195,6 +197,7 @@ impl Answer {
             token,
             text,
             provisional,
+            logprobs,
         });
     }
 
@@ -230,6 +233,7 @@ mod tests {
             token: 70 + index,
             text: format!("t{index}"),
             provisional,
+            logprobs: Vec::new(),
         })
     }
 
@@ -245,7 +249,10 @@ mod tests {
     fn drafts_are_counted_until_they_are_verified_or_retracted() {
         let (client, mut receiver) = unbounded_channel();
         let mut answer = Answer::new(Some(client), true, 1_000_000_000);
-        answer.progress(step([Kind::Prompted(Prompted { prompt_tokens: 9 })]));
+        answer.progress(step([Kind::Prompted(Prompted {
+            prompt_tokens: 9,
+            cached_tokens: 4,
+        })]));
         answer.progress(step([token(0, false)]));
         for index in 1..5 {
             assert_eq!(answer.progress(step([token(index, true)])), []);
@@ -263,7 +270,13 @@ mod tests {
         assert!(comparison.is_last && comparison.is_of_anchor);
         assert_eq!((comparison.drafted, comparison.kept), (4, 2));
         let told = told(&mut receiver);
-        assert_eq!(told[0], Generated::Accepted { prompt_tokens: 9 });
+        assert_eq!(
+            told[0],
+            Generated::Accepted {
+                prompt_tokens: 9,
+                cached_tokens: 4,
+            }
+        );
         let draft = Event::Draft {
             index: 1,
             start: 1.0,

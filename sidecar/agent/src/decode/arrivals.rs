@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lynx_proto::peer::v1::{Layer, Sent};
+use lynx_proto::peer::v1::{First, Layer, Sent};
 use lynx_protocol::Code;
 use lynx_transport::ReceiverEvent;
 use lynx_units::{Bytes, Epoch, Priority, TransferId};
@@ -207,7 +207,7 @@ impl Decoder {
         };
         match told {
             Told::Layer(layer) => self.layer(number, &layer),
-            Told::First(token) => self.first_token(number, token),
+            Told::First(first) => self.first_token(number, first),
             Told::Sent(sent) => self.sent(number, transfer, sent),
             Told::Failed { why, elsewhere } => {
                 if elsewhere && self.retry(number, &why) {
@@ -235,7 +235,7 @@ impl Decoder {
         });
     }
 
-    fn first_token(&mut self, number: u64, token: u32) {
+    fn first_token(&mut self, number: u64, first: First) {
         let Some(loading) = self.loading(number) else {
             return;
         };
@@ -248,7 +248,8 @@ impl Decoder {
         self.peers.computed(transfer);
         let first = lynx_proto::engine::v1::FirstToken {
             request: number,
-            token,
+            token: first.token,
+            logprobs: first.logprobs,
         };
         self.say(lynx_proto::engine::v1::from_agent::Kind::FirstToken(first));
         self.drive(number);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lynx_proto::peer::v1::peer_client::PeerClient;
 use lynx_proto::peer::v1::transfer_event::Kind;
-use lynx_proto::peer::v1::{Layer, Sent, TransferEvent, TransferRequest};
+use lynx_proto::peer::v1::{First, Layer, Sent, TransferEvent, TransferRequest};
 use lynx_telemetry::Context;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -20,7 +20,7 @@ pub(super) enum Told {
     /// One layer of some tokens is computed.
     Layer(Layer),
     /// The output's first token.
-    First(u32),
+    First(First),
     /// All KV is on its way. The last word.
     Sent(Sent),
     /// It won't come. The last word.
@@ -62,10 +62,12 @@ async fn conversation(
     while let Some(TransferEvent { kind }) = events.message().await? {
         let told = match kind {
             Some(Kind::Layer(layer)) => Told::Layer(layer),
-            Some(Kind::First(first)) if first.checksum != integrity::of_token(first.token) => {
+            Some(Kind::First(first))
+                if first.checksum != integrity::of_first(first.token, first.logprobs.as_ref()) =>
+            {
                 return Err(Status::data_loss("its first token was changed on the way"));
             }
-            Some(Kind::First(first)) => Told::First(first.token),
+            Some(Kind::First(first)) => Told::First(first),
             Some(Kind::Sent(sent)) => {
                 tell(Told::Sent(sent));
                 return Ok(());

@@ -212,7 +212,7 @@ impl Decoder {
             link: chosen.ticket.secret().to_owned(),
             coding: Some(descriptor),
             tokens: attempt.tokens.clone(),
-            sampling: Some(attempt.sampling),
+            sampling: Some(attempt.sampling.clone()),
             time_left_ns: left.unwrap_or(u64::MAX),
             timeline: request.is_some_and(|request| request.answer.has_timeline()),
             checksum,

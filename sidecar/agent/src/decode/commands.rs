@@ -46,8 +46,10 @@ impl Decoder {
         let mut request = Request::new(key, Some(wanted), answer, spans);
         request.client = Some(AbortOnDrop(watch.abort_handle()));
         request.in_flight = Some(in_flight);
-        // Nobody overtakes those who wait.
-        if self.waiting.is_empty() && self.has_memory() {
+        if self.is_bringing_prompt(request.group()) {
+            self.followers.push(request);
+        } else if self.waiting.is_empty() && self.has_memory() {
+            // Nobody overtakes those who wait.
             self.submit(request);
         } else {
             self.waiting.push_back(request);
@@ -67,7 +69,8 @@ impl Decoder {
             });
         }
         let most = self.settings.queue;
-        if self.requests.len() + self.waiting.len() >= most {
+        let in_flight_now = self.requests.len() + self.waiting.len() + self.followers.len();
+        if in_flight_now >= most {
             let why = format!("{most} requests are in flight (engine.queue): try again later");
             return Err(Refusal::Busy(why));
         }
@@ -88,13 +91,14 @@ impl Decoder {
                 Input::Tokens(tokens) => submit::Input::Tokens(tokens),
             }),
             max_tokens: wanted.max_tokens,
-            sampling: Some(wanted.sampling),
+            sampling: Some(wanted.sampling.clone()),
             stop: wanted.stop.clone(),
             ignore_eos: wanted.ignore_eos,
-            transfer: self.peers.any(self.clock.now()),
+            transfer: self.peers.any(self.clock.now()) && !request.follows,
             trace: Some(wanted.trace.clone()),
         };
-        request.local = !submit.transfer;
+        request.local = !submit.transfer && !request.follows;
+        request.shares = !submit.transfer;
         if request.local {
             tracing::warn!(
                 request = number,
@@ -105,6 +109,32 @@ impl Decoder {
         // An engine that is gone says so in its last message, and then this request is refused with the others.
         session.engine.send(from_agent::Kind::Submit(submit)).ok();
         self.requests.insert(number, request);
+    }
+
+    /// Whether a choice of this group is bringing the KV that all of them go on from.
+    fn is_bringing_prompt(&self, group: u64) -> bool {
+        let is_one = |request: &Request| request.group() == group && request.brings_prompt();
+        group != 0 && self.requests.values().chain(&self.waiting).any(is_one)
+    }
+
+    /// Hands in the choices whose prompt is in the engine by now, or won't be: its prefix cache gives them what it has, and
+    /// computes the few tokens after the last whole block.
+    pub(super) fn submit_followers(&mut self) {
+        let followers = std::mem::take(&mut self.followers);
+        let (wait, go): (Vec<_>, Vec<_>) = followers
+            .into_iter()
+            .partition(|request| self.is_bringing_prompt(request.group()));
+        self.followers = wait;
+        for mut request in go {
+            let group = request.group();
+            let mut others = self.requests.values();
+            request.follows = others.any(|other| other.group() == group && other.shares);
+            if self.waiting.is_empty() {
+                self.submit(request);
+            } else {
+                self.waiting.push_back(request);
+            }
+        }
     }
 
     /// Puts a request that the engine has no room for back to where it was in the queue.
@@ -122,6 +152,7 @@ impl Decoder {
         {
             self.submit(request);
         }
+        self.submit_followers();
     }
 
     /// Whether transfers under way leave memory for another one, of whatever length.
@@ -133,6 +164,10 @@ impl Decoder {
     pub(super) fn client_gone(&mut self, key: u64) {
         if let Some(place) = self.waiting.iter().position(|waits| waits.key == key) {
             self.waiting.remove(place);
+            return self.counters.requests_aborted.add(1);
+        }
+        if let Some(place) = self.followers.iter().position(|waits| waits.key == key) {
+            self.followers.remove(place);
             return self.counters.requests_aborted.add(1);
         }
         let with_engine = self.requests.iter().find(|(_, request)| request.key == key);
@@ -166,7 +201,7 @@ impl Decoder {
         }
         let why = "the engine was told to forget every request";
         let forgotten = || Refusal::Failed(why.to_owned());
-        for request in self.waiting.drain(..) {
+        for request in self.waiting.drain(..).chain(self.followers.drain(..)) {
             request.answer.refuse(forgotten());
         }
         let numbers: Vec<u64> = self.requests.keys().copied().collect();

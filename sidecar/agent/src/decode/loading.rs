@@ -145,6 +145,7 @@ impl Decoder {
             });
             // The peer's last word is yet to come.
             request.prefill_word = loading.ask.take();
+            request.shares = loading.coding.is_exact();
         } else {
             self.transfers.remove(&loading.transfer);
             if let Some(anchor) = request.anchor {
@@ -182,6 +183,7 @@ impl Decoder {
         tracing::warn!(request = number, "the engine computes the prompt: {reason}");
         if let Some(request) = self.requests.get_mut(&number) {
             request.local = true;
+            request.shares = true;
         }
         self.say(from_agent::Kind::KvFailed(KvFailed {
             request: number,

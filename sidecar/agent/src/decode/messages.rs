@@ -93,7 +93,11 @@ impl Decoder {
             return self.wait(request);
         }
         self.counters.requests_failed.add(1);
-        request.answer.refuse(Refusal::Invalid(refused.reason));
+        request.answer.refuse(if refused.too_long {
+            Refusal::TooLong(refused.reason)
+        } else {
+            Refusal::Invalid(refused.reason)
+        });
         self.submit_next();
     }
 
@@ -132,6 +136,7 @@ impl Decoder {
                 );
             }
         }
+        self.submit_followers();
     }
 
     fn finished(&mut self, finished: Finished) {
@@ -181,7 +186,8 @@ impl Decoder {
             .into_iter()
             .filter_map(|number| self.take_request(number, "the engine is gone"))
             .collect::<Vec<Request>>();
-        for request in lost.into_iter().chain(self.waiting.drain(..)) {
+        let waiting = self.waiting.drain(..).chain(self.followers.drain(..));
+        for request in lost.into_iter().chain(waiting) {
             if !request.aborted {
                 self.counters.requests_failed.add(1);
                 request.answer.refuse(engine_gone());
@@ -239,6 +245,7 @@ fn tell_end(request: &Request, finished: &Finished, engine_memory: Option<u64>) 
     answer.tell(Generated::Finished {
         reason,
         rest: finished.rest.clone(),
+        logprobs: finished.logprobs.clone(),
         completion_tokens: answer.verified(),
         anchor: request.anchor.map(|anchor| anchor.widths()),
         memory_bytes: [request.prefill_memory, decode_memory],

@@ -37,6 +37,10 @@ pub(super) struct Request {
     pub(super) transfer: Option<TransferId>,
     /// Whether the engine computes the prompt.
     pub(super) local: bool,
+    /// Whether the prompt's KV in the engine is, or will be, good for the other choices of its group.
+    pub(super) shares: bool,
+    /// Whether another choice of its group has brought the prompt's KV: the engine has it in its prefix cache.
+    pub(super) follows: bool,
     /// The conversation with the prefill agent, once its KV is here: its last word is about memory.
     pub(super) prefill_word: Option<AbortOnDrop>,
     pub(super) prefill_memory: Option<u64>,
@@ -139,6 +143,8 @@ impl Request {
             anchor: None,
             transfer: None,
             local: false,
+            shares: false,
+            follows: false,
             prefill_word: None,
             prefill_memory: None,
             aborted: false,
@@ -146,6 +152,19 @@ impl Request {
             client: None,
             in_flight: None,
         }
+    }
+}
+
+impl Request {
+    /// The choices that it is one of; 0 where it is alone.
+    pub(super) fn group(&self) -> u64 {
+        self.wanted.as_ref().map_or(0, |wanted| wanted.group)
+    }
+
+    /// Whether the prompt's KV is yet to come, and others may wait for it.
+    pub(super) fn brings_prompt(&self) -> bool {
+        let is_here = matches!(self.kv, Kv::Settled) && self.answer.verified() > 0;
+        !self.aborted && !self.follows && !is_here
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod choosing;
 mod engine;
+mod leaving;
 mod prefill;
 mod world;
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::App;
 use super::error::ApiError;
-use super::fields::{object, tokens};
+use super::fields::{bytes, json_object, tokens};
 
 /// Ends every request and forgets every prompt.
 pub(super) async fn reset(State(app): State<App>) -> Result<Json<Value>, ApiError> {
@@ -21,7 +21,7 @@ pub(super) async fn warm(
     State(app): State<App>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Value>, ApiError> {
-    let body = object(body, app.settings.max_body.get())?;
+    let body = json_object(&bytes(body, app.settings.max_body.get())?)?;
     let prompt = body
         .get("tokens")
         .and_then(Value::as_array)

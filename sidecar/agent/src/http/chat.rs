@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::answer::Form;
 use super::error::ApiError;
 use super::fields::Fields;
+use super::parse::Prompts;
 use super::{App, serve};
 use crate::requests::Input;
 
@@ -19,16 +20,19 @@ pub(super) async fn handle(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    serve::serve(app, &headers, body, Form::Chat, input).await
+    serve::serve(app, &headers, body, Form::Chat).await
 }
 
-/// The newer name of the limit wins.
-fn input(fields: Fields<'_>) -> Result<(Input, Option<u32>), ApiError> {
+/// The conversation. The newer name of the limit wins.
+pub(super) fn prompts(fields: Fields<'_>) -> Result<Prompts, ApiError> {
     let max_tokens = match fields.count("max_completion_tokens")? {
         Some(count) => Some(count),
         None => fields.count("max_tokens")?,
     };
-    let messages = fields.get("messages").and_then(Value::as_array);
+    let messages = fields.get("messages");
+    let messages =
+        messages.ok_or_else(|| ApiError::missing("messages", "messages must be given"))?;
+    let messages = messages.as_array();
     let messages = messages
         .filter(|messages| !messages.is_empty())
         .ok_or_else(|| ApiError::param("messages", "messages must be a list, and not empty"))?;
@@ -37,7 +41,10 @@ fn input(fields: Fields<'_>) -> Result<(Input, Option<u32>), ApiError> {
         .enumerate()
         .map(|(index, value)| message(index, value))
         .collect::<Result<_, _>>()?;
-    Ok((Input::Chat(Chat { messages }), max_tokens))
+    Ok(Prompts {
+        inputs: vec![Input::Chat(Chat { messages })],
+        max_tokens,
+    })
 }
 
 fn message(index: usize, value: &Value) -> Result<ChatMessage, ApiError> {
@@ -47,19 +54,25 @@ fn message(index: usize, value: &Value) -> Result<ChatMessage, ApiError> {
         return Err(ApiError::param(&name, format!("{name} must be an object")));
     };
     let fields = Fields::new(object, &prefix);
-    let role = match fields.text("role")? {
+    let role = fields.text("role")?;
+    let role = match role {
         // The same under its newer name, which models' templates don't know.
         Some("developer") => "system",
         Some(role @ ("system" | "user" | "assistant")) => role,
         _ => {
             let name = fields.name("role");
             let message = format!("{name} must be system, developer, user or assistant");
-            return Err(ApiError::param(&name, message));
+            return Err(if matches!(role, Some("tool" | "function")) {
+                ApiError::unsupported(&name, format!("{message}: tools are not supported"))
+            } else {
+                ApiError::param(&name, message)
+            });
         }
     };
-    if fields.get("tool_calls").is_some() {
-        let name = fields.name("tool_calls");
-        let message = format!("{name}: tools are not supported by this server");
+    let other = |name: &&str| !matches!(*name, "role" | "content") && fields.get(name).is_some();
+    if let Some(name) = fields.names().find(other) {
+        let name = fields.name(name);
+        let message = format!("{name} is not supported: a message has role and content here");
         return Err(ApiError::unsupported(&name, message));
     }
     Ok(ChatMessage {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::answer::Form;
 use super::error::ApiError;
 use super::fields::{Fields, tokens};
+use super::parse::Prompts;
 use super::{App, serve};
 use crate::requests::Input;
 
@@ -22,35 +23,40 @@ pub(super) async fn handle(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    serve::serve(app, &headers, body, Form::Completion, input).await
+    serve::serve(app, &headers, body, Form::Completion).await
 }
 
-fn input(fields: Fields<'_>) -> Result<(Input, Option<u32>), ApiError> {
+/// What is to be gone on from.
+pub(super) fn prompts(fields: Fields<'_>) -> Result<Prompts, ApiError> {
     let max_tokens = fields.count("max_tokens")?.unwrap_or(DEFAULT_TOKENS);
-    Ok((prompt(fields)?, Some(max_tokens)))
-}
-
-/// A text, tokens, or one of either in a list.
-fn prompt(fields: Fields<'_>) -> Result<Input, ApiError> {
-    let wrong = || {
+    let prompt = fields.get("prompt");
+    let prompt = prompt.ok_or_else(|| ApiError::missing("prompt", "prompt must be given"))?;
+    let inputs = inputs(prompt).ok_or_else(|| {
         ApiError::param(
             "prompt",
-            "prompt must be a string or a list of tokens, and not empty; several prompts are several requests here",
+            "prompt must be a string, a list of tokens, or a list of either, and not empty",
         )
-    };
-    let one = |value: &Value| match value {
+    })?;
+    Ok(Prompts {
+        inputs,
+        max_tokens: Some(max_tokens),
+    })
+}
+
+/// A text, tokens, texts, or lists of tokens.
+fn inputs(prompt: &Value) -> Option<Vec<Input>> {
+    match prompt {
+        Value::Array(items) if !items.first()?.is_number() => items.iter().map(one).collect(),
+        prompt => Some(vec![one(prompt)?]),
+    }
+}
+
+fn one(prompt: &Value) -> Option<Input> {
+    match prompt {
         Value::String(text) if !text.is_empty() => Some(Input::Text(text.clone())),
         Value::Array(items) if !items.is_empty() => Some(Input::Tokens(Tokens {
             ids: tokens(items)?,
         })),
         _ => None,
-    };
-    let prompt = fields.get("prompt").ok_or_else(wrong)?;
-    if let Value::Array(items) = prompt
-        && let [only] = items.as_slice()
-        && !only.is_number()
-    {
-        return one(only).ok_or_else(wrong);
     }
-    one(prompt).ok_or_else(wrong)
 }

@@ -12,6 +12,9 @@ use crate::requests::Refusal;
 /// How many seconds a client that may try again should wait.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
+/// The code of a prompt that is longer than the context.
+const TOO_LONG: &str = "context_length_exceeded";
+
 /// A request that is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ApiError {
@@ -42,8 +45,48 @@ impl ApiError {
     pub(super) fn param(param: &str, message: impl Into<String>) -> Self {
         Self {
             param: Some(param.to_owned()),
+            code: Some("invalid_value"),
             ..Self::request(message)
         }
+    }
+
+    /// This field has to be there.
+    pub(super) fn missing(param: &str, message: impl Into<String>) -> Self {
+        Self {
+            code: Some("missing_required_parameter"),
+            ..Self::param(param, message)
+        }
+    }
+
+    /// There is no such field.
+    pub(super) fn unknown(param: &str) -> Self {
+        Self {
+            code: Some("unknown_parameter"),
+            ..Self::param(
+                param,
+                format!("there is no field {param}: leave it out, or see whether it is misspelt"),
+            )
+        }
+    }
+
+    /// The body is of another type than JSON.
+    pub(super) fn media_type(found: &str) -> Self {
+        Self {
+            code: Some("unsupported_media_type"),
+            ..Self::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "invalid_request_error",
+                format!("the Content-Type is {found:?}: send application/json"),
+            )
+        }
+    }
+
+    /// The same of this field, where the prompt is at fault.
+    pub(super) fn of_prompt(mut self, field: &str) -> Self {
+        if self.code == Some(TOO_LONG) {
+            self.param = Some(field.to_owned());
+        }
+        self
     }
 
     /// This field asks for what Lynx does not do.
@@ -59,6 +102,7 @@ impl ApiError {
         Self {
             status: StatusCode::FORBIDDEN,
             kind: "permission_error",
+            code: Some("not_allowed"),
             ..Self::param(param, message)
         }
     }
@@ -147,11 +191,6 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    /// The data path ended without a word.
-    pub(super) fn lost() -> Self {
-        Self::broken("the request was lost inside the agent: its log says more")
-    }
-
     pub(super) fn message(&self) -> &str {
         &self.message
     }
@@ -174,6 +213,10 @@ impl From<Refusal> for ApiError {
             Refusal::Busy(message) => Self {
                 message,
                 ..Self::busy()
+            },
+            Refusal::TooLong(message) => Self {
+                code: Some(TOO_LONG),
+                ..Self::request(message)
             },
             Refusal::Unavailable(message) => Self::unavailable(message),
             Refusal::Failed(message) => Self::broken(message),

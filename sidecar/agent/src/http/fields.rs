@@ -15,19 +15,23 @@ pub(super) struct Fields<'a> {
     prefix: &'a str,
 }
 
-/// A request's body as a JSON object.
+/// A request's body as bytes.
 ///
 /// # Errors
-/// Where it is too large, or none.
-pub(super) fn object(
-    body: Result<Bytes, BytesRejection>,
-    limit: u64,
-) -> Result<Map<String, Value>, ApiError> {
-    let body = body.map_err(|rejection| match rejection.status() {
+/// Where it is too large.
+pub(super) fn bytes(body: Result<Bytes, BytesRejection>, limit: u64) -> Result<Bytes, ApiError> {
+    body.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => ApiError::too_large(limit),
         _ => ApiError::request("the request's body can't be read"),
-    })?;
-    match serde_json::from_slice(&body) {
+    })
+}
+
+/// Bytes as a JSON object.
+///
+/// # Errors
+/// Where they are none: with the line and the column of what is wrong.
+pub(super) fn json_object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    match serde_json::from_slice(body) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(ApiError::request("the request's body is no JSON object")),
         Err(error) => Err(ApiError::request(format!(
@@ -95,6 +99,15 @@ impl<'a> Fields<'a> {
         self.read(name, "a whole number above 0", |value| {
             let count = value.as_u64().filter(|count| *count > 0)?;
             Some(u32::try_from(count).unwrap_or(u32::MAX))
+        })
+    }
+
+    /// A whole number from `min` to `max`.
+    pub(super) fn whole(&self, name: &str, min: u32, max: u32) -> Result<Option<u32>, ApiError> {
+        let wanted = format!("a whole number from {min} to {max}");
+        self.read(name, &wanted, |value| {
+            let number = u32::try_from(value.as_u64()?).ok()?;
+            Some(number).filter(|number| (min..=max).contains(number))
         })
     }
 

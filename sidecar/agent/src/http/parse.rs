@@ -1,25 +1,41 @@
-//! A request's JSON made into a [`Generate`].
+//! A request's JSON made into [`Generate`]s, one for each choice.
 //!
-//! Fields that ask for what Lynx can't do are refused by name, since ignoring them would give an answer that looks like what
-//! was asked for and is not. Fields that only tune, or that nobody knows, are ignored, as OpenAI-compatible servers do.
+//! A pure function of bytes: who fuzzes it needs no server. What each field means is documented in `docs/agents.md`.
 
-use lynx_proto::engine::v1::{Sampling, TraceContext};
+use lynx_proto::engine::v1::TraceContext;
 use serde_json::{Map, Value};
 
+use super::answer::Form;
 use super::error::ApiError;
 use super::extension::{self, Extension};
-use super::fields::Fields;
+use super::fields::{Fields, json_object};
+use super::sampling::sampling;
+use super::{chat, completion, known};
 use crate::requests::{Generate, Input, ModelInfo};
 
 /// How many stop texts there may be.
 const MAX_STOPS: usize = 4;
 /// The length of one.
 const MAX_STOP_BYTES: usize = 1024;
+/// How many choices a prompt may have.
+const MAX_CHOICES: u32 = 128;
+
+/// What is to be answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Prompts {
+    /// At least one.
+    pub(super) inputs: Vec<Input>,
+    /// How many tokens each answer may have, where the request says.
+    pub(super) max_tokens: Option<u32>,
+}
 
 /// What a request is, whatever it asks with.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Parsed {
-    pub(super) generate: Generate,
+    /// One for each choice, in the order of their indices: all choices of the first prompt, then those of the next.
+    pub(super) generates: Vec<Generate>,
+    /// How many choices each prompt has.
+    pub(super) choices: usize,
     /// Whether the answer is to come token by token.
     pub(super) stream: bool,
     /// Whether a stream ends with its usage.
@@ -28,46 +44,88 @@ pub(super) struct Parsed {
     pub(super) provisional: bool,
 }
 
-/// What a request says, before it is known whom to.
+/// What the bytes of a request say. Pure: equal bytes, model and `seed`, which is for those who don't bring one, give an
+/// equal result.
+pub(super) fn read(
+    form: Form,
+    body: &[u8],
+    model: &ModelInfo,
+    seed: u64,
+) -> Result<Parsed, ApiError> {
+    parse(form, &json_object(body)?, model, seed)
+}
+
+/// What a request says.
 pub(super) fn parse(
+    form: Form,
     object: &Map<String, Value>,
     model: &ModelInfo,
     seed: u64,
-    input: impl FnOnce(Fields<'_>) -> Result<(Input, Option<u32>), ApiError>,
 ) -> Result<Parsed, ApiError> {
     let fields = Fields::new(object, "");
     let Some(asked) = fields.text("model")? else {
-        return Err(ApiError::param(
-            "model",
-            format!("name the model; there is {:?}", model.name),
-        ));
+        let message = format!("name the model; there is {:?}", model.name);
+        return Err(ApiError::missing("model", message));
     };
     if asked != model.name {
         return Err(ApiError::no_such_model(asked, &model.name));
     }
-    refuse_unsupported(fields)?;
-    let (input, max_tokens) = input(fields)?;
+    known::check(form, object)?;
+    let prompts = match form {
+        Form::Completion => completion::prompts(fields)?,
+        Form::Chat => chat::prompts(fields)?,
+    };
     let stream = fields.truth("stream")?;
     let extension = extension::read(fields)?;
     refuse_events_without_stream(extension, stream)?;
+    let choices = choices(fields)?;
+    let first = Generate {
+        input: Input::Text(String::new()),
+        max_tokens: prompts
+            .max_tokens
+            .unwrap_or(model.context_tokens)
+            .min(model.context_tokens),
+        sampling: sampling(form, fields, seed)?,
+        stop: stop(fields)?,
+        ignore_eos: extension.ignore_eos,
+        method: extension.method,
+        anchor: extension.anchor,
+        timeline: extension.timeline,
+        trace: TraceContext::default(),
+        group: 0,
+    };
     Ok(Parsed {
-        generate: Generate {
-            input,
-            max_tokens: max_tokens
-                .unwrap_or(model.context_tokens)
-                .min(model.context_tokens),
-            sampling: sampling(fields, seed)?,
-            stop: stop(fields)?,
-            ignore_eos: extension.ignore_eos,
-            method: extension.method,
-            anchor: extension.anchor,
-            timeline: extension.timeline,
-            trace: TraceContext::default(),
-        },
+        generates: each(&first, &prompts.inputs, choices),
+        choices: choices as usize,
         stream,
         include_usage: include_usage(fields, stream)?,
         provisional: extension.provisional,
     })
+}
+
+/// One for each prompt and choice. Choice i of a prompt is what a request of its own gives with the seed plus i.
+fn each(like: &Generate, inputs: &[Input], choices: u32) -> Vec<Generate> {
+    let choice = |input: &Input, index: u32| {
+        let mut generate = like.clone();
+        generate.input = input.clone();
+        generate.sampling.seed = like.sampling.seed.wrapping_add(index.into());
+        generate
+    };
+    inputs
+        .iter()
+        .flat_map(|input| (0..choices).map(move |index| choice(input, index)))
+        .collect()
+}
+
+/// How many choices each prompt has.
+fn choices(fields: Fields<'_>) -> Result<u32, ApiError> {
+    let n = fields.whole("n", 1, MAX_CHOICES)?.unwrap_or(1);
+    let best_of = fields.whole("best_of", 1, MAX_CHOICES)?.unwrap_or(n);
+    if best_of != n {
+        let message = format!("best_of must be n, which is {n}: this server makes no others");
+        return Err(ApiError::unsupported("best_of", message));
+    }
+    Ok(n)
 }
 
 fn refuse_events_without_stream(extension: Extension, stream: bool) -> Result<(), ApiError> {
@@ -81,95 +139,6 @@ fn refuse_events_without_stream(extension: Extension, stream: bool) -> Result<()
         }
     }
     Ok(())
-}
-
-/// Whether a field with this value changes nothing.
-type IsHarmless<'a> = &'a dyn Fn(&Value) -> bool;
-
-/// Fields that change what the answer is, with the values that change nothing.
-fn refuse_unsupported(fields: Fields<'_>) -> Result<(), ApiError> {
-    for name in ["n", "best_of"] {
-        if fields.get(name).is_some_and(|n| n.as_u64() != Some(1)) {
-            let message = format!("{name} must be 1: this server gives one answer a request");
-            return Err(ApiError::unsupported(name, message));
-        }
-    }
-    for name in ["frequency_penalty", "presence_penalty"] {
-        if fields.number(name, -2.0, 2.0)?.unwrap_or_default() != 0.0 {
-            return Err(not_supported(name));
-        }
-    }
-    let is_text = |value: &Value| {
-        value
-            .get("type")
-            .is_some_and(|kind| kind.as_str() == Some("text"))
-    };
-    let is_none = |value: &Value| matches!(value.as_str(), Some("none" | "auto"));
-    let only_text = |value: &Value| *value == Value::from(vec!["text"]);
-    let harmless: [(&str, IsHarmless<'_>); 14] = [
-        ("logprobs", &|value| *value == Value::Bool(false)),
-        ("top_logprobs", &|_| false),
-        ("tools", &is_empty),
-        ("tool_choice", &is_none),
-        ("functions", &is_empty),
-        ("function_call", &is_none),
-        ("response_format", &is_text),
-        ("echo", &|value| *value == Value::Bool(false)),
-        ("suffix", &is_empty),
-        ("logit_bias", &is_empty),
-        ("modalities", &only_text),
-        ("audio", &|_| false),
-        ("guided_json", &|_| false),
-        ("prompt_embeds", &|_| false),
-    ];
-    for (name, is_harmless) in harmless {
-        if fields.get(name).is_some_and(|value| !is_harmless(value)) {
-            return Err(not_supported(name));
-        }
-    }
-    Ok(())
-}
-
-fn not_supported(name: &str) -> ApiError {
-    ApiError::unsupported(name, format!("{name} is not supported by this server"))
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        Value::String(text) => text.is_empty(),
-        _ => false,
-    }
-}
-
-/// `seed` is for those who don't bring one.
-fn sampling(fields: Fields<'_>, seed: u64) -> Result<Sampling, ApiError> {
-    let temperature = fields.number("temperature", 0.0, 2.0)?.unwrap_or(1.0);
-    let top_p = fields.number("top_p", 0.0, 1.0)?.unwrap_or(1.0);
-    if top_p == 0.0 {
-        return Err(ApiError::param("top_p", "top_p must be above 0"));
-    }
-    // -1 is what other servers call no limit.
-    let unlimited = fields
-        .get("top_k")
-        .is_some_and(|k| matches!(k.as_i64(), Some(-1 | 0)));
-    let top_k = if unlimited {
-        None
-    } else {
-        fields.count("top_k")?
-    };
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "numbers from 0 to 2 that the engine keeps as f32"
-    )]
-    let (temperature, top_p) = (temperature as f32, top_p as f32);
-    Ok(Sampling {
-        temperature,
-        top_k: top_k.unwrap_or_default(),
-        top_p,
-        seed: fields.seed("seed")?.unwrap_or(seed),
-    })
 }
 
 fn stop(fields: Fields<'_>) -> Result<Vec<String>, ApiError> {
@@ -195,7 +164,9 @@ fn stop(fields: Fields<'_>) -> Result<Vec<String>, ApiError> {
     if fits { Ok(texts) } else { Err(wrong()) }
 }
 
+/// What stands in `stream_options`; `include_obfuscation` only pads chunks.
 fn include_usage(fields: Fields<'_>, stream: bool) -> Result<bool, ApiError> {
+    const NAMES: [&str; 2] = ["include_usage", "include_obfuscation"];
     let Some(options) = fields.object("stream_options")? else {
         return Ok(false);
     };
@@ -205,5 +176,9 @@ fn include_usage(fields: Fields<'_>, stream: bool) -> Result<bool, ApiError> {
             "stream_options is for streams: set stream to true",
         ));
     }
-    Fields::new(options, "stream_options.").truth("include_usage")
+    let options = Fields::new(options, "stream_options.");
+    if let Some(unknown) = options.names().find(|name| !NAMES.contains(name)) {
+        return Err(ApiError::unknown(&options.name(unknown)));
+    }
+    options.truth("include_usage")
 }

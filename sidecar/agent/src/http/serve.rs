@@ -4,26 +4,26 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderName, HeaderValue};
-use lynx_proto::engine::v1::TraceContext;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use lynx_proto::engine::v1::{TokenLogprobs, TraceContext};
 use lynx_telemetry as telemetry;
-use tokio::sync::mpsc::UnboundedReceiver;
+use serde_json::Value;
 use tracing::Instrument as _;
 
 use super::App;
-use super::answer::{Form, Head, Usage};
+use super::answer::{Choice, Form, Head, Usage};
+use super::choices::{Choices, lost};
 use super::error::ApiError;
 use super::exchange::Exchange;
-use super::fields::{Fields, object};
-use super::parse::{Parsed, parse};
+use super::fields::bytes;
+use super::logprobs::Told;
+use super::parse::{Parsed, read};
 use super::stream::{Chunks, Wanted};
 use crate::clock;
-use crate::requests::{Finish, Generated, Input};
+use crate::requests::{Finish, Generate, Generated};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-
-/// Reads the prompt and the limit of tokens from a request.
-pub(super) type ReadInput = fn(Fields<'_>) -> Result<(Input, Option<u32>), ApiError>;
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Answers a request.
 pub(super) async fn serve(
@@ -31,25 +31,45 @@ pub(super) async fn serve(
     headers: &HeaderMap,
     body: Result<Bytes, BytesRejection>,
     form: Form,
-    input: ReadInput,
 ) -> Response {
     let parent = telemetry::context_from_headers(headers);
     let mut exchange = Exchange::begin(app.inputs.metrics.clone(), form, &parent);
-    let traceparent = exchange.traceparent().0;
+    let (id, traceparent) = (exchange.answer_id(), exchange.traceparent().0);
     let log = exchange.log();
     let answered = async {
-        match begin(&app, &mut exchange, form, body, input).await {
+        let begun = match media_type(headers) {
+            Ok(()) => begin(&app, &mut exchange, form, body).await,
+            Err(error) => Err(error),
+        };
+        match begun {
             Ok(started) => answer(exchange, started).await,
             Err(error) => refuse(exchange, &error),
         }
     };
     let mut response = answered.instrument(log).await;
-    if let Ok(value) = HeaderValue::from_str(&traceparent)
-        && !traceparent.is_empty()
-    {
-        response.headers_mut().insert(TRACEPARENT, value);
+    for (name, value) in [(TRACEPARENT, traceparent), (REQUEST_ID, id)] {
+        if let Ok(value) = HeaderValue::from_str(&value)
+            && !value.is_empty()
+        {
+            response.headers_mut().insert(name, value);
+        }
     }
     response
+}
+
+/// Anything but JSON is refused, as far as the client says what it sends: what a browser sends for another site without
+/// asking first is never JSON.
+fn media_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return Ok(());
+    };
+    let said = value.to_str().unwrap_or_default();
+    let kind = said.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") {
+        Ok(())
+    } else {
+        Err(ApiError::media_type(said))
+    }
 }
 
 /// A request that the engine has taken.
@@ -57,10 +77,12 @@ struct Started {
     head: Head,
     wanted: Wanted,
     stream: bool,
-    prompt_tokens: u32,
-    /// What happened before the engine took it.
-    early: Vec<Generated>,
-    events: UnboundedReceiver<Generated>,
+    usage: Usage,
+    /// What happened before the engine took all prompts.
+    early: Vec<(usize, Generated)>,
+    events: Choices,
+    /// How many choices there are.
+    choices: usize,
 }
 
 async fn begin(
@@ -68,9 +90,8 @@ async fn begin(
     exchange: &mut Exchange,
     form: Form,
     body: Result<Bytes, BytesRejection>,
-    input: ReadInput,
 ) -> Result<Started, ApiError> {
-    let object = object(body, app.settings.max_body.get())?;
+    let body = bytes(body, app.settings.max_body.get())?;
     if app.inputs.drain.is_draining() {
         return Err(ApiError::unavailable(
             "this agent is draining: try again, another replica takes it",
@@ -80,16 +101,24 @@ async fn begin(
         return Err(ApiError::unavailable(app.no_engine()));
     };
     let now_ns = clock::unix_ns();
-    let parsed = parse(&object, &model, now_ns, input)?;
-    // As values JSON takes many times its bytes, and the engine may take its time.
-    drop(object);
+    let parsed = read(form, &body, &model, now_ns)?;
+    // The engine may take its time.
+    drop(body);
     if parsed.provisional && !app.allows_provisional() {
         return Err(ApiError::forbidden(
             "lynx.provisional",
             "this deployment does not give tokens that are not verified (transfer.allowProvisional)",
         ));
     }
-    let Ok(place) = app.places.clone().try_acquire_owned() else {
+    let choices = parsed.generates.len();
+    let (Ok(places), true) = (u32::try_from(choices), choices <= app.settings.queue) else {
+        let message = format!(
+            "{choices} choices in all are more than the {} requests that this agent takes at a time",
+            app.settings.queue
+        );
+        return Err(ApiError::param("n", message));
+    };
+    let Ok(place) = app.places.clone().try_acquire_many_owned(places) else {
         return Err(ApiError::busy());
     };
     let head = Head {
@@ -97,51 +126,89 @@ async fn begin(
         id: exchange.answer_id(),
         created: now_ns / 1_000_000_000,
         model: model.name,
+        fingerprint: model.fingerprint,
     };
-    exchange.describe(&head, &parsed.generate, place);
-    let Parsed {
-        mut generate,
-        stream,
-        include_usage,
-        provisional,
-    } = parsed;
-    let (traceparent, tracestate) = exchange.traceparent();
-    generate.trace = TraceContext {
-        traceparent,
-        tracestate,
-    };
-    let wanted = Wanted {
-        usage: include_usage,
-        provisional,
-        timeline: generate.timeline,
-    };
-    let mut events = app.inputs.requests.generate(generate);
+    if let Some(first) = parsed.generates.first() {
+        exchange.describe(&head, first, place);
+    }
+    let wanted = wanted(&parsed);
+    let (each, stream) = (parsed.choices, parsed.stream);
+    let mut events = hand_in(app, exchange, parsed);
     // Only now it is known whether there will be an answer, and so which status to answer with.
-    let (prompt_tokens, early) = accepted(&mut events).await?;
-    exchange.accepted(prompt_tokens);
+    let taken = accepted(&mut events, choices, each).await;
+    let (usage, early) = taken.map_err(|error| error.of_prompt(form.prompt()))?;
+    exchange.accepted(usage.prompt);
     Ok(Started {
         head,
         wanted,
         stream,
-        prompt_tokens,
+        usage,
         early,
         events,
+        choices,
     })
 }
 
-/// The tokens of the prompt, and what came before they were told.
+fn wanted(parsed: &Parsed) -> Wanted {
+    let any = |is: fn(&Generate) -> bool| parsed.generates.iter().any(is);
+    Wanted {
+        usage: parsed.include_usage,
+        logprobs: any(|generate| generate.sampling.top_logprobs.is_some()),
+        provisional: parsed.provisional,
+        timeline: any(|generate| generate.timeline),
+    }
+}
+
+/// Hands in every choice; those of one prompt as a group.
+fn hand_in(app: &App, exchange: &Exchange, parsed: Parsed) -> Choices {
+    let (traceparent, tracestate) = exchange.traceparent();
+    let requests = &app.inputs.requests;
+    let (each, mut group) = (parsed.choices, 0);
+    let choices = parsed.generates.into_iter().enumerate();
+    let receivers = choices.map(|(index, mut generate)| {
+        if each > 1 && index.is_multiple_of(each) {
+            group = requests.group();
+        }
+        generate.group = group;
+        generate.trace = TraceContext {
+            traceparent: traceparent.clone(),
+            tracestate: tracestate.clone(),
+        };
+        requests.generate(generate)
+    });
+    Choices::new(receivers.collect())
+}
+
+/// The tokens of the prompts, and what came before all were told. The first choice of a prompt speaks for the others.
 async fn accepted(
-    events: &mut UnboundedReceiver<Generated>,
-) -> Result<(u32, Vec<Generated>), ApiError> {
+    events: &mut Choices,
+    choices: usize,
+    each: usize,
+) -> Result<(Usage, Vec<(usize, Generated)>), ApiError> {
     let mut early = Vec::new();
-    loop {
-        match events.recv().await {
-            Some(Generated::Accepted { prompt_tokens }) => return Ok((prompt_tokens, early)),
-            Some(Generated::Failed(refusal)) => return Err(refusal.into()),
-            Some(generated) => early.push(generated),
-            None => return Err(ApiError::lost()),
+    let mut usage = Usage::default();
+    let mut missing = choices / each.max(1);
+    while missing > 0 {
+        match events.next().await {
+            Some((
+                index,
+                Generated::Accepted {
+                    prompt_tokens,
+                    cached_tokens,
+                },
+            )) => {
+                if index.is_multiple_of(each) {
+                    usage.prompt = usage.prompt.saturating_add(prompt_tokens);
+                    usage.cached = usage.cached.saturating_add(cached_tokens);
+                    missing -= 1;
+                }
+            }
+            Some((_, Generated::Failed(refusal))) => return Err(refusal.into()),
+            Some(other) => early.push(other),
+            None => return Err(lost().into()),
         }
     }
+    Ok((usage, early))
 }
 
 fn refuse(mut exchange: Exchange, error: &ApiError) -> Response {
@@ -149,64 +216,101 @@ fn refuse(mut exchange: Exchange, error: &ApiError) -> Response {
     error.clone().into_response()
 }
 
-async fn answer(exchange: Exchange, started: Started) -> Response {
-    let Started {
-        head,
-        wanted,
-        stream,
-        prompt_tokens,
-        early,
-        events,
-    } = started;
-    if stream {
-        let mut chunks = Chunks::new(head, wanted, prompt_tokens, exchange, events);
-        for generated in early {
-            chunks.take(generated);
+async fn answer(mut exchange: Exchange, started: Started) -> Response {
+    if started.stream {
+        let Started {
+            head,
+            wanted,
+            usage,
+            early,
+            events,
+            choices,
+            ..
+        } = started;
+        let mut chunks = Chunks::new(head, wanted, usage, exchange, (events, choices));
+        for (index, generated) in early {
+            chunks.take(index, generated);
         }
         return chunks.respond();
     }
-    match collect(exchange, events).await {
-        Ok((text, reason, completion)) => {
-            let usage = Usage {
-                prompt: prompt_tokens,
-                completion,
-            };
-            Json(head.whole(&text, reason, usage)).into_response()
-        }
-        Err(error) => error.into_response(),
+    let head = started.head.clone();
+    match collect(&mut exchange, started).await {
+        Ok((choices, usage)) => Json(head.whole(choices, usage)).into_response(),
+        Err(error) => refuse(exchange, &error),
     }
 }
 
+/// One choice while it grows.
+#[derive(Clone, Debug, Default)]
+struct Growing {
+    text: String,
+    logprobs: Vec<TokenLogprobs>,
+    reason: Option<Finish>,
+}
+
 async fn collect(
-    mut exchange: Exchange,
-    mut events: UnboundedReceiver<Generated>,
-) -> Result<(String, Finish, u32), ApiError> {
-    let mut text = String::new();
-    let error = loop {
-        match events.recv().await {
-            Some(Generated::Token {
-                text: more,
+    exchange: &mut Exchange,
+    started: Started,
+) -> Result<(Vec<Choice>, Usage), ApiError> {
+    let Started {
+        head,
+        wanted,
+        mut usage,
+        early,
+        mut events,
+        choices,
+        ..
+    } = started;
+    let mut growing = vec![Growing::default(); choices];
+    let mut early = early.into_iter();
+    while growing.iter().any(|choice| choice.reason.is_none()) {
+        let next = match early.next() {
+            Some(early) => Some(early),
+            None => events.next().await,
+        };
+        let (index, generated) = next.ok_or_else(|| ApiError::from(lost()))?;
+        let choice = &mut growing[index];
+        match generated {
+            Generated::Token {
+                text,
                 provisional: false,
+                logprobs,
                 ..
-            }) => {
+            } => {
                 exchange.token();
-                text.push_str(&more);
+                choice.text.push_str(&text);
+                choice.logprobs.extend(logprobs);
             }
-            Some(Generated::Finished {
+            Generated::Finished {
                 reason,
                 rest,
+                logprobs,
                 completion_tokens,
                 ..
-            }) => {
-                text.push_str(&rest);
-                exchange.finish(reason, completion_tokens);
-                return Ok((text, reason, completion_tokens));
+            } => {
+                choice.text.push_str(&rest);
+                choice.logprobs.extend(logprobs);
+                choice.reason = Some(reason);
+                usage.completion = usage.completion.saturating_add(completion_tokens);
             }
-            Some(Generated::Failed(refusal)) => break refusal.into(),
-            Some(_) => {}
-            None => break ApiError::lost(),
+            Generated::Failed(refusal) => return Err(refusal.into()),
+            _ => {}
         }
-    };
-    exchange.fail(&error);
-    Err(error)
+    }
+    let mut told = Vec::with_capacity(growing.len());
+    for choice in growing {
+        let reason = choice.reason.unwrap_or(Finish::Length);
+        exchange.finish(reason, usage.completion);
+        let logprobs = if wanted.logprobs {
+            Told::default().json(head.form, &choice.logprobs)
+        } else {
+            Value::Null
+        };
+        told.push(Choice {
+            text: choice.text,
+            reason,
+            logprobs,
+        });
+    }
+    Ok((told, usage))
 }

@@ -1,3 +1,4 @@
+mod choices;
 mod errors;
 mod health;
 mod limits;
@@ -36,6 +37,7 @@ fn with(change: impl FnOnce(&mut Settings)) -> Server {
     let engine = Attach {
         model: "tiny".to_owned(),
         context_tokens: 100,
+        model_fingerprint: vec![0xab; 32],
         weights: String::new(),
         ..Attach::default()
     };
@@ -118,12 +120,21 @@ fn hello_with(fields: &Value) -> Value {
     body
 }
 
+/// A prompt of so many tokens, two of which were known.
+fn accepted(prompt_tokens: u32) -> Generated {
+    Generated::Accepted {
+        prompt_tokens,
+        cached_tokens: 2,
+    }
+}
+
 fn token(index: u32, text: &str) -> Generated {
     Generated::Token {
         index,
         token: 1000 + index,
         text: text.to_owned(),
         provisional: false,
+        logprobs: Vec::new(),
     }
 }
 
@@ -133,6 +144,7 @@ fn draft(index: u32, text: &str) -> Generated {
         token: 1000 + index,
         text: text.to_owned(),
         provisional: true,
+        logprobs: Vec::new(),
     }
 }
 
@@ -140,6 +152,7 @@ fn finished(reason: Finish, completion_tokens: u32) -> Generated {
     Generated::Finished {
         reason,
         rest: String::new(),
+        logprobs: Vec::new(),
         completion_tokens,
         anchor: None,
         memory_bytes: [None, None],
@@ -149,7 +162,7 @@ fn finished(reason: Finish, completion_tokens: u32) -> Generated {
 /// Two tokens.
 fn hi() -> Vec<Generated> {
     vec![
-        Generated::Accepted { prompt_tokens: 7 },
+        accepted(7),
         token(0, "Hi"),
         token(1, " there"),
         finished(Finish::Stop, 2),

@@ -207,7 +207,7 @@ impl Node {
             request,
             tokens: prompt,
             from_token: 0,
-            sampling: Some(GREEDY),
+            sampling: Some(greedy()),
             trace: None,
         };
         self.say(from_agent::Kind::Prefill(prefill));
@@ -367,9 +367,9 @@ fn link_status(linked: &Linked, transport: &str) -> Link {
 }
 
 /// How the first token of a prompt is chosen that nobody reads.
-const GREEDY: Sampling = Sampling {
-    temperature: 0.0,
-    top_k: 0,
-    top_p: 1.0,
-    seed: 0,
-};
+fn greedy() -> Sampling {
+    Sampling {
+        top_p: 1.0,
+        ..Sampling::default()
+    }
+}

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lynx_proto::engine::v1::{Prefill, TraceContext, from_agent};
+use lynx_proto::engine::v1::{Prefill, TokenLogprobs, TraceContext, from_agent};
 use lynx_proto::peer::v1::{First, Layer, Sent, Started, TransferRequest, transfer_event};
 use lynx_protocol::sender::OpenTransfer;
 use lynx_telemetry::{self as telemetry, KeyValue, attributes, names};
@@ -281,7 +281,8 @@ impl Node {
             Message::PrefillDone {
                 request,
                 first_token,
-            } => self.computed(request, first_token),
+                logprobs,
+            } => self.computed(request, first_token, logprobs),
             Message::Finished(finished) => self.finished(&finished),
             Message::Refused(refused) => self.refused(refused),
             Message::Report(report) => self.report = report,
@@ -375,7 +376,7 @@ impl Node {
         serving.split_ended_in(&self.splitting, &tokens, None, UnitRanges::All);
     }
 
-    fn computed(&mut self, request: u64, token: u32) {
+    fn computed(&mut self, request: u64, token: u32, logprobs: Option<TokenLogprobs>) {
         let Some(serving) = self.serving.get_mut(&request) else {
             return;
         };
@@ -385,7 +386,8 @@ impl Node {
             transfer.tell(transfer_event::Kind::First(First {
                 token,
                 end_unix_ns: end,
-                checksum: integrity::of_token(token),
+                checksum: integrity::of_first(token, logprobs.as_ref()),
+                logprobs,
             }));
             telemetry::span_at(
                 names::PREFILL,

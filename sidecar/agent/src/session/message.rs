@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lynx_proto::engine::v1::{
-    CachedBlocks, Finished, Progress, Refused, Report, Sampling, TraceContext,
+    CachedBlocks, Finished, Progress, Refused, Report, Sampling, TokenLogprobs, TraceContext,
 };
 
 use crate::pool::{Readable, Writable};
@@ -42,6 +42,8 @@ pub enum Message {
         request: u64,
         /// The output's first token.
         first_token: u32,
+        /// What its row says of it, where that was asked for.
+        logprobs: Option<TokenLogprobs>,
     },
     /// Decode: a request waits for its KV.
     Expect(Box<Expected>),

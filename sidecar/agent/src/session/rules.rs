@@ -130,7 +130,7 @@ impl Rules {
             Kind::Attach(_) => Err(Broken::SecondAttach),
             Kind::PrefillStarted(started) => self.started(started).map(Some),
             Kind::Published(published) => self.published(&published).map(Some),
-            Kind::PrefillDone(done) => self.prefill_done(&done).map(Some),
+            Kind::PrefillDone(done) => self.prefill_done(done).map(Some),
             Kind::Expect(expect) => self.expect(expect),
             Kind::WriteGrant(grant) => self.granted(grant.request),
             Kind::Progress(progress) => {
@@ -224,7 +224,7 @@ impl Rules {
         })
     }
 
-    fn prefill_done(&mut self, done: &PrefillDone) -> Result<Message, Broken> {
+    fn prefill_done(&mut self, done: PrefillDone) -> Result<Message, Broken> {
         const WHAT: &str = "PrefillDone";
         let request = done.request;
         let layers = self.pool.layout().shape().layers;
@@ -241,6 +241,7 @@ impl Rules {
         Ok(Message::PrefillDone {
             request,
             first_token: done.first_token,
+            logprobs: done.logprobs,
         })
     }
 

@@ -100,6 +100,7 @@ impl FakeEngine {
         self.say(from_engine::Kind::PrefillDone(PrefillDone {
             request,
             first_token,
+            logprobs: None,
         }));
     }
 

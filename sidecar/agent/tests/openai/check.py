@@ -69,6 +69,45 @@ def completions():
     assert chunks[-1].choices[0].finish_reason == "length", chunks
 
 
+def choices():
+    answer = client.chat.completions.create(model="tiny", messages=HELLO, n=3, max_tokens=2)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2], answer
+    assert {choice.message.content for choice in answer.choices} == {"one two"}, answer
+    assert answer.usage.prompt_tokens == 4 and answer.usage.completion_tokens == 6, answer.usage
+    assert answer.usage.prompt_tokens_details.cached_tokens == 3, answer.usage
+    assert answer.system_fingerprint == "fp_5a5a5a5a5a5a", answer
+    texts = {}
+    for chunk in client.completions.create(model="tiny", prompt=["a", "b"], n=2, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] = texts.get(choice.index, "") + choice.text
+    assert texts == dict.fromkeys(range(4), "one two three"), texts
+
+
+def log_probabilities():
+    answer = client.chat.completions.create(model="tiny", messages=HELLO, logprobs=True, top_logprobs=2)
+    content = answer.choices[0].logprobs.content
+    assert [token.token for token in content] == ["one", " two", " three"], content
+    assert bytes(content[1].bytes) == b" two" and content[1].logprob == -0.5, content
+    assert content[0].top_logprobs[1].bytes == [0xF0, 0x9F], content
+    stream = client.chat.completions.create(model="tiny", messages=HELLO, logprobs=True, stream=True)
+    tokens = [t for c in stream if c.choices and c.choices[0].logprobs for t in c.choices[0].logprobs.content]
+    assert [token.token for token in tokens] == ["one", " two", " three"] and not tokens[0].top_logprobs, tokens
+    known = client.completions.create(model="tiny", prompt="Once", logprobs=2).choices[0].logprobs
+    assert known.tokens == ["one", " two", " three"] and known.text_offset == [0, 3, 7], known
+    assert known.token_logprobs == [-0.5] * 3, known
+    assert known.top_logprobs[1] == {" two": -0.5, "bytes:\\xf0\\x9f": -1.5}, known
+
+
+def drafts_are_not_for_plain_clients():
+    for fields in [{}, {"temperature": 1.5}, {"n": 2}, {"stop": ["x"]}, {"logprobs": True, "top_logprobs": 1}]:
+        texts = {}
+        for chunk in client.chat.completions.create(model="tiny", messages=HELLO, stream=True, **fields):
+            assert not hasattr(chunk, "lynx"), chunk
+            for choice in chunk.choices:
+                texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
+        assert texts == dict.fromkeys(texts, "one two three"), texts
+
+
 def lynx_events():
     stream = client.chat.completions.create(
         model="tiny", messages=HELLO, stream=True, extra_body={"lynx": {"provisional": True, "method": "lynx-int8"}}
@@ -90,8 +129,12 @@ def the_trace_goes_on():
 def errors():
     error = refused(openai.NotFoundError, model="huge")
     assert error.code == "model_not_found" and error.param == "model", error
-    error = refused(openai.BadRequestError, n=2)
+    error = refused(openai.BadRequestError, n=200)
     assert error.param == "n" and error.type == "invalid_request_error", error
+    error = refused(openai.BadRequestError, extra_body={"temprature": 0})
+    assert error.code == "unknown_parameter" and error.param == "temprature", error
+    error = refused(openai.BadRequestError, messages=[{"role": "user", "content": "long"}])
+    assert error.code == "context_length_exceeded" and error.param == "messages", error
     error = refused(openai.BadRequestError, tools=[{"type": "function", "function": {"name": "f"}}])
     assert error.code == "unsupported_parameter" and error.param == "tools", error
     error = refused(openai.BadRequestError, temperature=3)
@@ -130,6 +173,9 @@ for check in [
     chat_in_parts,
     chat_as_a_stream,
     completions,
+    choices,
+    log_probabilities,
+    drafts_are_not_for_plain_clients,
     lynx_events,
     the_trace_goes_on,
     errors,

@@ -233,6 +233,7 @@ impl State {
                 request,
                 reason: "full".to_owned(),
                 retryable: true,
+                too_long: false,
             }));
         }
         let Some(submit::Input::Tokens(tokens)) = &submit.input else {
@@ -240,6 +241,7 @@ impl State {
                 request,
                 reason: "only tokens".to_owned(),
                 retryable: false,
+                too_long: false,
             }));
         };
         let running = Running {
@@ -248,7 +250,10 @@ impl State {
         };
         self.running.insert(request, running);
         let prompt_tokens = u32::try_from(tokens.ids.len()).unwrap();
-        let prompted = Step::Prompted(Prompted { prompt_tokens });
+        let prompted = Step::Prompted(Prompted {
+            prompt_tokens,
+            cached_tokens: 0,
+        });
         if !submit.transfer {
             return self.compute(request, [prompted]);
         }
@@ -302,6 +307,7 @@ impl State {
             request,
             reason: reason.into(),
             rest: String::new(),
+            logprobs: Vec::new(),
             end_unix_ns: unix_ns(),
         }));
         self.say(from_engine::Kind::Report(Report {
@@ -333,5 +339,6 @@ fn token(index: u32, token: u32, provisional: bool) -> Step {
         token,
         text: format!("<{token}>"),
         provisional,
+        logprobs: Vec::new(),
     })
 }

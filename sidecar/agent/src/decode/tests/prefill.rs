@@ -265,7 +265,8 @@ impl Shared {
         tell(Kind::First(First {
             token: FIRST,
             end_unix_ns: 0,
-            checksum: integrity::of_token(FIRST),
+            checksum: integrity::of_first(FIRST, None),
+            logprobs: None,
         }));
         match fault {
             Fault::Error => drop(events.send(Err(Status::internal("the engine broke")))),

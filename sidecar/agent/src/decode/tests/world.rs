@@ -206,6 +206,7 @@ pub(super) fn request(method: Option<Method>) -> Generate {
         anchor: None,
         timeline: true,
         trace: TraceContext::default(),
+        group: 0,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Requests that are not answered.
 
+use super::super::answer::Form;
+use super::super::parse::parse;
 use super::*;
 
 #[tokio::test]
@@ -30,7 +32,8 @@ async fn what_is_wrong_is_told_with_the_fields_name() {
         ("max_completion_tokens", json!(1.5)),
         ("temperature", json!(2.1)),
         ("temperature", json!("hot")),
-        ("top_p", json!(0)),
+        ("top_p", json!(-0.1)),
+        ("top_p", json!(1.1)),
         ("top_k", json!(-2)),
         ("seed", json!(0.5)),
         ("stop", json!("")),
@@ -38,14 +41,28 @@ async fn what_is_wrong_is_told_with_the_fields_name() {
         ("stop", json!([1])),
         ("stream", json!("yes")),
         ("stream_options", json!({"include_usage": true})),
-        ("n", json!(2)),
-        ("logprobs", json!(true)),
+        ("n", json!(0)),
+        ("n", json!(129)),
+        ("n", json!(3)),
+        ("n", json!(1.5)),
+        ("logprobs", json!(5)),
         ("top_logprobs", json!(3)),
+        ("top_logprobs", json!(21)),
         ("tools", json!([{"type": "function"}])),
         ("tool_choice", json!("required")),
         ("response_format", json!({"type": "json_object"})),
-        ("logit_bias", json!({"1": 2})),
-        ("frequency_penalty", json!(0.5)),
+        ("logit_bias", json!([[1, 2]])),
+        ("logit_bias.a", json!({"a": 2})),
+        ("logit_bias.1", json!({"1": 101})),
+        ("frequency_penalty", json!(2.5)),
+        ("presence_penalty", json!("much")),
+        (
+            "messages[0].name",
+            json!([{"role": "user", "content": "x", "name": "Ann"}]),
+        ),
+        ("temprature", json!(0)),
+        ("reasoning_effort", json!("high")),
+        ("stream_options", json!({})),
         ("lynx", json!(true)),
         ("lynx.colour", json!({"colour": 1})),
         ("lynx.method", json!({"method": "fp8"})),
@@ -73,11 +90,12 @@ async fn prompts_that_are_none_are_refused() {
         json!(""),
         json!([]),
         json!([[]]),
-        json!(["a", "b"]),
         json!([-1]),
         json!([1.5]),
         json!([5_000_000_000_u64]),
-        json!([[1], [2]]),
+        json!([["a"]]),
+        json!([[1], "a", []]),
+        json!(["a", 1]),
         json!({"text": "a"}),
     ] {
         let body = json!({"model": "tiny", "prompt": prompt}).to_string();
@@ -92,6 +110,7 @@ async fn prompts_that_are_none_are_refused() {
     ] {
         let body = json!({"model": "tiny", "prompt": "a", field: value}).to_string();
         let (status, error) = server.refused(COMPLETIONS, &body).await;
+        assert_eq!(error["error"]["param"], field);
         assert_eq!(status, StatusCode::BAD_REQUEST, "{field}");
         assert_eq!(error["error"]["code"], "unsupported_parameter", "{field}");
     }
@@ -104,6 +123,9 @@ async fn bodies_that_are_no_requests_are_refused() {
         let (status, _) = server.refused(CHAT, body).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
     }
+    let (_, error) = server.refused(CHAT, "{\n  \"model\": x}").await;
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("line 2 column 12"), "{message}");
     let large = " ".repeat(65 * 1024);
     let (status, error) = server.refused(CHAT, &large).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
@@ -128,6 +150,52 @@ async fn another_model_path_or_method_is_told_so() {
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
     assert_eq!(response.headers()["allow"], "POST");
     assert!(text(response).await.contains("invalid_request_error"));
+    let response = server.call(request("OPTIONS", CHAT, "")).await;
+    assert_eq!(response.status(), StatusCode::NO_CONTENT);
+    assert_eq!(response.headers()["allow"], "POST");
+    let response = server.call(request("HEAD", "/v1/models", "")).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(text(response).await, "");
+    let (status, error) = server.json(request("DELETE", "/v1/models/tiny", "")).await;
+    assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(error["error"]["type"], "invalid_request_error");
+}
+
+#[tokio::test]
+async fn what_is_not_said_to_be_json_is_refused_by_its_type() {
+    let mut server = server();
+    for (kind, expected) in [
+        ("text/plain", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        (
+            "application/x-www-form-urlencoded",
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        ("application/json; charset=utf-8", StatusCode::BAD_REQUEST),
+        ("Application/JSON", StatusCode::BAD_REQUEST),
+    ] {
+        let mut request = request("POST", CHAT, "{}");
+        let value = kind.parse().unwrap();
+        request.headers_mut().insert("content-type", value);
+        let (status, error) = server.json(request).await;
+        assert_eq!(status, expected, "{kind}: {error}");
+    }
+    let mut request = request("POST", CHAT, "{}");
+    request.headers_mut().remove("content-type");
+    let (status, _) = server.json(request).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "read as JSON");
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_too_long_is_told_as_openai_does() {
+    let mut server = server();
+    let script = vec![Generated::Failed(crate::requests::Refusal::TooLong(
+        "the prompt has 200 tokens".to_owned(),
+    ))];
+    let (_, response) = server.exchange(CHAT, &hello(), script).await;
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    let error: Value = serde_json::from_str(&text(response).await).unwrap();
+    assert_eq!(error["error"]["code"], "context_length_exceeded");
+    assert_eq!(error["error"]["param"], "messages");
 }
 
 #[tokio::test]
@@ -198,6 +266,7 @@ fn any_request_is_handed_in_or_refused_with_a_reason() {
     let model = crate::requests::ModelInfo {
         name: "tiny".to_owned(),
         context_tokens: 100,
+        fingerprint: None,
     };
     bolero::check!()
         .with_type::<(String, i64, bool)>()
@@ -221,13 +290,33 @@ fn any_request_is_handed_in_or_refused_with_a_reason() {
                 ] {
                     let body = hello_with(&json!({name: value}));
                     let object = body.as_object().unwrap();
-                    let parsed = super::super::parse::parse(object, &model, 1, |_| {
-                        Ok((crate::requests::Input::Text(text.clone()), None))
-                    });
-                    if let Err(error) = parsed {
-                        assert!(!error.message().is_empty());
+                    for form in [Form::Chat, Form::Completion] {
+                        if let Err(error) = parse(form, object, &model, 1) {
+                            assert!(!error.message().is_empty());
+                        }
                     }
                 }
             }
         });
+}
+
+/// The same for bytes.
+#[test]
+fn bytes_are_a_request_or_refused_with_a_reason() {
+    let model = crate::requests::ModelInfo {
+        name: "tiny".to_owned(),
+        context_tokens: 100,
+        fingerprint: None,
+    };
+    bolero::check!()
+        .with_type::<(bool, Vec<u8>)>()
+        .for_each(|(is_chat, bytes)| {
+            if let Err(message) = read_request(*is_chat, bytes, &model) {
+                assert!(!message.is_empty());
+            }
+        });
+    let body = br#"{"model": "tiny", "prompt": ["a", "b"], "n": 2, "seed": 9}"#;
+    let generates = read_request(false, body, &model).unwrap();
+    let seeds: Vec<_> = generates.iter().map(|one| one.sampling.seed).collect();
+    assert_eq!(seeds, [9, 10, 9, 10], "each prompt as if it were alone");
 }

@@ -121,9 +121,7 @@ async fn a_client_that_does_not_read_is_cut_off_and_its_request_aborted() {
     let Some(Command::Generate(_, events)) = server.inbox.recv().await else {
         panic!("it was not handed in")
     };
-    events
-        .send(Generated::Accepted { prompt_tokens: 1 })
-        .unwrap();
+    events.send(accepted(1)).unwrap();
     // More than the sockets' buffers hold.
     let text = "a".repeat(1 << 20);
     for index in 0..64 {

@@ -26,6 +26,7 @@ async fn a_chat_is_answered() {
     let answer: Value = serde_json::from_str(&text(response).await).unwrap();
     assert_eq!(answer["object"], "chat.completion");
     assert_eq!(answer["model"], "tiny");
+    assert_eq!(answer["system_fingerprint"], "fp_abababababab");
     assert!(answer["id"].as_str().unwrap().starts_with("chatcmpl-"));
     assert_eq!(
         answer["choices"],
@@ -38,7 +39,10 @@ async fn a_chat_is_answered() {
     );
     assert_eq!(
         answer["usage"],
-        json!({"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9})
+        json!({
+            "prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9,
+            "prompt_tokens_details": {"cached_tokens": 2},
+        })
     );
 }
 
@@ -47,7 +51,7 @@ async fn a_completion_is_answered_with_the_text_that_was_held_back() {
     let mut server = server();
     let body = json!({"model": "tiny", "prompt": "Once", "max_tokens": 1, "temperature": 0});
     let script = vec![
-        Generated::Accepted { prompt_tokens: 1 },
+        accepted(1),
         draft(0, " up"),
         Generated::Retracted { from_index: 0 },
         token(0, " u"),
@@ -57,6 +61,7 @@ async fn a_completion_is_answered_with_the_text_that_was_held_back() {
             completion_tokens: 1,
             anchor: None,
             memory_bytes: [None, None],
+            logprobs: Vec::new(),
         },
     ];
     let (generate, response) = server.exchange(COMPLETIONS, &body, script).await;
@@ -96,7 +101,8 @@ async fn every_parameter_reaches_the_data_path() {
             {"role": "user", "content": [{"type": "text", "text": "He"}, {"type": "text", "text": "llo"}]},
         ],
         "max_tokens": 3, "max_completion_tokens": 5, "temperature": 0.5, "top_p": 0.25, "top_k": 40, "seed": -1,
-        "stop": ["END", "."], "n": 1, "user": "somebody", "unknown": {"x": 1}, "logprobs": false, "tools": [],
+        "stop": ["END", "."], "n": 1, "user": "somebody", "metadata": {"x": "1"}, "logprobs": true, "top_logprobs": 3, "tools": [],
+        "logit_bias": {"17": -100, "4": 1.5}, "presence_penalty": 0.5, "frequency_penalty": -2,
         "lynx": {"method": "lynx-int8", "anchor_bits": 3.5, "ignore_eos": true},
     });
     let (generate, _) = server.exchange(CHAT, &body, hi()).await;
@@ -106,7 +112,14 @@ async fn every_parameter_reaches_the_data_path() {
     assert_eq!(chat.messages[0].role, "system");
     assert_eq!(chat.messages[1].content, "Hello");
     assert_eq!(generate.max_tokens, 5);
-    let sampling = generate.sampling;
+    let sampling = generate.sampling.clone();
+    assert_eq!(sampling.logit_bias, [(17, -100.0), (4, 1.5)].into());
+    let penalties = [sampling.presence_penalty, sampling.frequency_penalty];
+    assert_eq!(
+        penalties.map(f32::to_bits),
+        [0.5_f32, -2.0].map(f32::to_bits)
+    );
+    assert_eq!(sampling.top_logprobs, Some(3));
     assert_eq!((sampling.top_k, sampling.seed), (40, u64::MAX));
     assert!((sampling.temperature - 0.5).abs() + (sampling.top_p - 0.25).abs() < f32::EPSILON);
     assert_eq!(generate.stop, ["END", "."]);
@@ -137,7 +150,7 @@ async fn the_callers_trace_goes_on() {
 async fn an_answer_that_ends_in_failure_is_an_error() {
     let mut server = server();
     let script = vec![
-        Generated::Accepted { prompt_tokens: 7 },
+        accepted(7),
         token(0, "Hi"),
         Generated::Failed(crate::requests::Refusal::Failed("it broke".to_owned())),
     ];

@@ -64,7 +64,7 @@ async fn a_completion_is_streamed_too() {
 async fn provisional_tokens_are_for_those_who_ask() {
     let script = || {
         vec![
-            Generated::Accepted { prompt_tokens: 7 },
+            accepted(7),
             draft(0, "Ho"),
             Generated::Retracted { from_index: 0 },
             token(0, "Hi"),
@@ -111,7 +111,7 @@ async fn the_timeline_is_told_whole_but_for_what_may_be_retracted() {
                 start: 0.1,
                 end: 0.2,
             }),
-            Generated::Accepted { prompt_tokens: 7 },
+            accepted(7),
             happened(Event::AnchorReady { t: 0.3 }),
             happened(token_event(true)),
             draft(0, "Hi"),
@@ -121,6 +121,7 @@ async fn the_timeline_is_told_whole_but_for_what_may_be_retracted() {
             Generated::Finished {
                 reason: Finish::Stop,
                 rest: String::new(),
+                logprobs: Vec::new(),
                 completion_tokens: 1,
                 anchor: Some(AnchorWidths { k: 3.5, v: 4 }),
                 memory_bytes: [Some(1), None],
@@ -176,11 +177,7 @@ async fn a_failure_before_the_first_token_has_its_status_and_a_later_one_ends_th
         .await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()["retry-after"], "1");
-    let script = vec![
-        Generated::Accepted { prompt_tokens: 7 },
-        token(0, "Hi"),
-        failed(),
-    ];
+    let script = vec![accepted(7), token(0, "Hi"), failed()];
     let (_, response) = server.exchange(CHAT, &streamed(&json!({})), script).await;
     let stream = text(response).await;
     let last = parsed(&stream).pop().unwrap();
@@ -206,9 +203,7 @@ async fn a_client_that_goes_away_aborts_its_request() {
     let body = streamed(&json!({})).to_string();
     let call = tokio::spawn(async move { router.call(request("POST", CHAT, &body)).await });
     let (_, events) = taken(&mut server.inbox).await;
-    events
-        .send(Generated::Accepted { prompt_tokens: 7 })
-        .unwrap();
+    events.send(accepted(7)).unwrap();
     events.send(token(0, "Hi")).unwrap();
     let response = call.await.unwrap().unwrap();
     assert!(!events.is_closed());

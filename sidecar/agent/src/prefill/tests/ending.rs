@@ -121,6 +121,7 @@ async fn an_engine_that_refuses_or_fails_is_quoted() {
             request: prefill.request,
             reason: "no blocks are free".to_owned(),
             retryable,
+            too_long: false,
         }));
         let status = end(&mut events).await;
         assert_eq!(status.code(), code);

@@ -56,6 +56,7 @@ fn done() -> from_engine::Kind {
     from_engine::Kind::PrefillDone(PrefillDone {
         request: 1,
         first_token: 5,
+        logprobs: None,
     })
 }
 
@@ -256,6 +257,7 @@ fn any_from_engine(random: &mut Random) -> from_engine::Kind {
         5 => from_engine::Kind::PrefillDone(PrefillDone {
             request,
             first_token: a,
+            logprobs: None,
         }),
         6 | 7 => from_engine::Kind::Expect(Expect {
             request,

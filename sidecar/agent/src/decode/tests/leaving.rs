@@ -1,0 +1,153 @@
+//! Clients that go away, in each phase of a request, and choices that share a prompt.
+
+use std::time::Duration;
+
+use lynx_proto::engine::v1::{Submit, from_agent};
+
+use super::engine::COMPUTED;
+use super::prefill::{FIRST, Fault};
+use super::world::{World, finish, request};
+use crate::requests::Generate;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn submitted(world: &World) -> Vec<Submit> {
+    let said = world.engine().said().into_iter();
+    let submits = said.filter_map(|said| match said {
+        from_agent::Kind::Submit(submit) => Some(submit),
+        _ => None,
+    });
+    submits.collect()
+}
+
+/// Until nothing is in flight.
+async fn quiet(world: &World) {
+    let mut in_flight = world.drain.in_flight();
+    let none = in_flight.wait_for(|count| *count == 0);
+    let quiet = tokio::time::timeout(PATIENCE, none).await;
+    quiet.expect("something stays in flight").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_can_go_away_in_every_phase_and_nothing_stays_in_flight() {
+    type IsPhase = fn(&from_agent::Kind) -> bool;
+    let phases: [(Fault, IsPhase); 4] = [
+        // The prefill engine is at work, and has told nothing.
+        (Fault::Silent, |said| {
+            matches!(said, from_agent::Kind::Submit(_))
+        }),
+        (Fault::Stall, |said| {
+            matches!(said, from_agent::Kind::FirstToken(_))
+        }),
+        (Fault::None, |said| {
+            matches!(said, from_agent::Kind::AnchorReady(_))
+        }),
+        // The agent waits for a grant to complete what it has.
+        (Fault::None, |said| {
+            matches!(said, from_agent::Kind::WantGrant(_))
+        }),
+    ];
+    for (fault, is_phase) in phases {
+        let world = World::start().await;
+        world.prefill().set_fault(fault);
+        world.engine().set_grants(false);
+        let answer = world.generate(None);
+        let phase = tokio::time::timeout(PATIENCE, world.engine().wait(is_phase));
+        phase.await.expect("the phase comes");
+        drop(answer);
+        let abort = |said: &from_agent::Kind| matches!(said, from_agent::Kind::Abort(_));
+        let aborted = tokio::time::timeout(PATIENCE, world.engine().wait(abort));
+        aborted.await.expect("the engine is told");
+        quiet(&world).await;
+        assert_eq!(world.counters.requests_aborted.get(), 1);
+        world.prefill().set_fault(Fault::None);
+        world.engine().set_grants(true);
+        finish(world.generate(None)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_waits_in_the_queue_can_go_away() {
+    let world = World::start().await;
+    world.engine().set_room(1);
+    world.prefill().set_fault(Fault::Stall);
+    let first = world.generate(None);
+    let drafts = |said: &from_agent::Kind| matches!(said, from_agent::Kind::FirstToken(_));
+    world.engine().wait(drafts).await;
+    drop(world.generate(None));
+    let mut in_flight = world.drain.in_flight();
+    let one = in_flight.wait_for(|count| *count == 1);
+    tokio::time::timeout(PATIENCE, one).await.unwrap().unwrap();
+    drop(first);
+    quiet(&world).await;
+    assert_eq!(world.counters.requests_aborted.get(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn choices_of_a_prompt_share_one_transfer() {
+    let world = World::start().await;
+    let group = world.requests.group();
+    let choice = || Generate {
+        group,
+        ..request(None)
+    };
+    let answers: Vec<_> = (0..3).map(|_| world.requests.generate(choice())).collect();
+    let mut tokens = Vec::new();
+    for answer in answers {
+        tokens.push(finish(answer).await.tokens);
+    }
+    assert_eq!(tokens[0][0], FIRST, "the first brings the KV");
+    assert_eq!(
+        tokens[1..],
+        [COMPUTED, COMPUTED],
+        "the others go on from it"
+    );
+    assert_eq!(world.prefill().asked().len(), 1);
+    let transfers: Vec<_> = submitted(&world).iter().map(|one| one.transfer).collect();
+    assert_eq!(transfers, [true, false, false]);
+    assert_eq!(world.counters.requests_local.get(), 0, "nothing went wrong");
+    quiet(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn choices_whose_first_one_goes_away_are_answered_all_the_same() {
+    let world = World::start().await;
+    world.prefill().set_fault(Fault::Silent);
+    let group = world.requests.group();
+    let choice = || Generate {
+        group,
+        ..request(None)
+    };
+    let first = world.requests.generate(choice());
+    let others: Vec<_> = (0..2).map(|_| world.requests.generate(choice())).collect();
+    let asked = |said: &from_agent::Kind| matches!(said, from_agent::Kind::Submit(_));
+    world.engine().wait(asked).await;
+    world.prefill().set_fault(Fault::None);
+    drop(first);
+    for other in others {
+        let answer = tokio::time::timeout(PATIENCE, finish(other)).await.unwrap();
+        assert_eq!(answer.tokens[0], FIRST);
+    }
+    quiet(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn choices_that_wait_for_the_first_can_go_away_with_it() {
+    let world = World::start().await;
+    world.prefill().set_fault(Fault::Silent);
+    let group = world.requests.group();
+    let choice = || Generate {
+        group,
+        ..request(None)
+    };
+    let answers: Vec<_> = (0..3).map(|_| world.requests.generate(choice())).collect();
+    let asked = |said: &from_agent::Kind| matches!(said, from_agent::Kind::Submit(_));
+    world.engine().wait(asked).await;
+    // The last first: none of them is handed in when its turn would come.
+    for answer in answers.into_iter().rev() {
+        drop(answer);
+    }
+    quiet(&world).await;
+    assert_eq!(world.counters.requests_aborted.get(), 3);
+}
