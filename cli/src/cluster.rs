@@ -145,6 +145,17 @@ impl Cluster {
         }
     }
 
+    /// Has the prefill node forget every prompt.
+    ///
+    /// # Errors
+    /// Where the node has ended.
+    pub async fn forget_prefill(&mut self) -> Result<()> {
+        match self.prefill.endpoint.reset().await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.blame(error).await),
+        }
+    }
+
     /// Brings both nodes to where `scenario` begins for `prompt`: the decode node knows nothing, the prefill node the prompt
     /// or nothing.
     ///

@@ -67,3 +67,79 @@ fn the_second_turn_sends_only_what_the_decode_node_lacks() {
         assert!(wire_bytes(&after_int8) > wire_bytes(&delta) * 2);
     });
 }
+
+/// Who has the beginning of a prompt before it is asked.
+#[derive(Clone, Copy, Debug)]
+struct Had {
+    /// Tokens that the decode node was asked before, and the prefill node has computed then.
+    decode: usize,
+    /// Tokens that the prefill node is told to compute, after it has forgotten what was before.
+    prefill: usize,
+    /// The prompt.
+    prompt: usize,
+    /// What must travel.
+    lacks: usize,
+}
+
+/// The last token's block always travels: the decode engine leaves its evaluation to the prefill engine.
+const CASES: [Had; 7] = [
+    had(0, 0, 320, 320),
+    had(320, 0, 400, 80),
+    had(0, 320, 400, 400),
+    had(320, 330, 400, 80),
+    had(330, 128, 400, 80),
+    had(384, 0, 384, 64),
+    had(400, 400, 400, 16),
+];
+
+const fn had(decode: usize, prefill: usize, prompt: usize, lacks: usize) -> Had {
+    Had {
+        decode,
+        prefill,
+        prompt,
+        lacks,
+    }
+}
+
+#[test]
+fn exactly_what_the_decode_node_lacks_is_sent_whoever_has_what() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let options = Options {
+            program: env!("CARGO_BIN_EXE_lynx").into(),
+            model: support::model(),
+            profile: None,
+            link: BitRate::from_megabits_per_second(1000),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            threads: 2,
+            max_tokens: 700,
+        };
+        let chat = Chat::open(&options.model).unwrap();
+        let text = include_str!("../../profiles/calibration/prose.txt");
+        let tokens = chat.tokenizer().prompt(text).unwrap();
+        let mut cluster = Cluster::start(&options).await.unwrap();
+        let mut per_token = 0.0;
+        for case in CASES {
+            cluster.prepare(Scenario::Cold, &[]).await.unwrap();
+            if case.decode > 0 {
+                ask(&mut cluster, Method::Bf16, &tokens[..case.decode]).await;
+            }
+            cluster.forget_prefill().await.unwrap();
+            if case.prefill > 0 {
+                cluster.warm(&tokens[..case.prefill]).await.unwrap();
+            }
+            let outcome = ask(&mut cluster, Method::Bf16, &tokens[..case.prompt]).await;
+            let sent = wire_bytes(&outcome) as f64;
+            if per_token == 0.0 {
+                per_token = sent / case.lacks as f64;
+            }
+            // But for headers, acknowledgements and heartbeats.
+            let tokens = sent / per_token;
+            let lacks = case.lacks as f64;
+            assert!(
+                (tokens - lacks).abs() < 2.0,
+                "{tokens} tokens' bytes for {case:?}"
+            );
+        }
+    });
+}
