@@ -127,7 +127,8 @@ async fn choices_whose_first_one_goes_away_are_answered_all_the_same() {
     drop(first);
     for other in others {
         let answer = tokio::time::timeout(PATIENCE, finish(other)).await.unwrap();
-        assert_eq!(answer.tokens[0], FIRST);
+        // Where the first was faster than its client's end, they go on from its KV.
+        assert!([FIRST, COMPUTED[0]].contains(&answer.tokens[0]));
     }
     quiet(&world).await;
 }
