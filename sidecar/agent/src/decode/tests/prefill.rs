@@ -248,12 +248,17 @@ impl Shared {
         let codec = Codec::detect();
         let units = coding.units().len();
         let stops = matches!(fault, Fault::Stall | Fault::Error | Fault::Cut);
+        let mut published = 0;
         for unit in 0..units - usize::from(stops) {
             let segments = coding.encode(&codec, &self.profile, unit, &self.blocks);
             let mut segments = segments.unwrap();
             if fault == Fault::Checksum && unit + 1 == units {
                 segments.last_mut().unwrap().1 ^= 1;
             }
+            published += segments
+                .iter()
+                .map(|(bytes, _)| bytes.len() as u64)
+                .sum::<u64>();
             let payload = |(bytes, checksum)| SegmentPayload {
                 bytes: SharedBytes::from(bytes),
                 checksum,
@@ -271,6 +276,14 @@ impl Shared {
         match fault {
             Fault::Error => drop(events.send(Err(Status::internal("the engine broke")))),
             Fault::Cut => {
+                let arrived = |link: &SenderHandle| {
+                    let [anchor, residual] = link.stats().protocol.acknowledged;
+                    (anchor + residual).get() >= published
+                };
+                // Figures have no event to wait for.
+                while !arrived(&link) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
                 self.links.send_modify(HashMap::clear);
                 drop(link);
                 events.closed().await;
