@@ -43,7 +43,7 @@ pub(super) fn container(inputs: &Inputs<'_>, role: Role) -> Container {
         env: Some(environment(inputs, role)),
         ports: Some(ports(role)),
         startup_probe: Some(probe("/startupz", 1, 120)),
-        readiness_probe: Some(probe("/readyz", 2, 2)),
+        readiness_probe: Some(probe("/readyz", 1, 2)),
         liveness_probe: Some(probe("/livez", 10, 3)),
         resources: pod::some_resources(resources),
         security_context: Some(devices::agent_security(inputs, role)),

@@ -14,6 +14,10 @@ use serde::Serialize;
 use super::names::{self, Role};
 use super::{Inputs, agent, generation};
 
+/// How long an agent takes requests after its drain has begun: two readiness probes that fail, and the way of that news through
+/// the endpoint slices to every node's proxy.
+const GRACE: &str = "5s";
+
 /// The file's name in the ConfigMap.
 pub(super) const FILE: &str = "agent.yaml";
 
@@ -93,6 +97,7 @@ struct Anchor {
 #[derive(Clone, Debug, Serialize)]
 struct Drain {
     deadline: Period,
+    grace: &'static str,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -128,6 +133,7 @@ impl AgentConfig {
             transfer: transfer(inputs),
             drain: Drain {
                 deadline: spec.transfer.deadlines.drain,
+                grace: GRACE,
             },
             telemetry: Telemetry {
                 otlp_endpoint: otlp.map(|(endpoint, _)| endpoint.to_owned()),

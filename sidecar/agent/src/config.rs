@@ -48,6 +48,8 @@ pub struct Config {
     pub http: Http,
     /// How long a drain waits where its caller does not say.
     pub drain_deadline: Duration,
+    /// How long new work is still taken after a drain has begun.
+    pub drain_grace: Duration,
     /// Logs and traces.
     pub telemetry: Telemetry,
     /// Variables that begin like this agent's and mean nothing to it: to be told of once there is a log.

@@ -1,7 +1,9 @@
 //! Going away without breaking what is under way.
 //!
 //! One handle, shared by everything that takes or ends work: the pod's preStop hook and the operator begin the drain, the
-//! roles ask before they take something new, and whoever waits for the end looks at the count. It refuses to end anything
+//! roles ask before they take something new, and whoever waits for the end looks at the count. Clients don't know at once:
+//! for a while after the beginning of a drain, its grace, new work is still taken, while probes and peers are told already,
+//! and until that is over no drain is. It refuses to end anything
 //! itself: what is in flight at the deadline is ended by the process's end, as it would be without a drain.
 
 use std::sync::Arc;
@@ -18,6 +20,8 @@ pub struct Drain {
 
 #[derive(Debug)]
 struct Shared {
+    /// How long new work is taken in spite of a drain.
+    grace: Duration,
     /// When waiting ends.
     deadline: watch::Sender<Deadline>,
     in_flight: watch::Sender<u32>,
@@ -27,15 +31,30 @@ struct Shared {
 #[derive(Clone, Copy, Debug, Default)]
 struct Deadline {
     /// This process is ending: that can't be taken back.
-    ending: Option<Instant>,
+    ending: Option<Window>,
     /// The operator's order: that can.
-    ordered: Option<Instant>,
+    ordered: Option<Window>,
+}
+
+/// One drain's time.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// New work is taken until then.
+    closes: Instant,
+    /// What is in flight is waited for until then.
+    ends: Instant,
 }
 
 impl Deadline {
     /// `None` while the agent takes work.
-    fn soonest(self) -> Option<Instant> {
-        self.ending.into_iter().chain(self.ordered).min()
+    fn soonest(self) -> Option<Window> {
+        self.ending
+            .into_iter()
+            .chain(self.ordered)
+            .reduce(|one, other| Window {
+                closes: one.closes.min(other.closes),
+                ends: one.ends.min(other.ends),
+            })
     }
 }
 
@@ -52,10 +71,16 @@ impl Default for Drain {
 }
 
 impl Drain {
-    /// An agent that takes work and has none.
+    /// An agent that takes work and has none, and refuses new work as soon as a drain begins.
     pub fn new() -> Self {
+        Self::with_grace(Duration::ZERO)
+    }
+
+    /// The same, but new work is still taken for `grace` after a drain has begun.
+    pub fn with_grace(grace: Duration) -> Self {
         Self {
             shared: Arc::new(Shared {
+                grace,
                 deadline: watch::Sender::new(Deadline::default()),
                 in_flight: watch::Sender::new(0),
             }),
@@ -65,11 +90,14 @@ impl Drain {
     /// Takes no new work from now on, and lets what is in flight end for at most `patience`. Begun again, the earlier
     /// deadline holds.
     pub fn begin(&self, patience: Duration) {
-        let deadline = deadline_in(patience);
+        let window = self.window(patience);
         self.shared.deadline.send_if_modified(|current| {
-            let sooner = current.ending.is_none_or(|current| deadline < current);
+            let sooner = current
+                .ending
+                .is_none_or(|current| window.ends < current.ends);
             if sooner {
-                current.ending = Some(deadline);
+                let closes = current.ending.map_or(window.closes, |begun| begun.closes);
+                current.ending = Some(Window { closes, ..window });
             }
             sooner
         });
@@ -77,20 +105,47 @@ impl Drain {
 
     /// What the operator wants: a drain of this patience, or none any more. What [`begin`](Self::begin) began stays.
     pub fn order(&self, patience: Option<Duration>) {
-        let ordered = patience.map(deadline_in);
-        self.shared
-            .deadline
-            .send_modify(|current| current.ordered = ordered);
+        let ordered = patience.map(|patience| self.window(patience));
+        self.shared.deadline.send_modify(|current| {
+            // Said again, it is the same drain: new work isn't taken for longer.
+            let begun = current.ordered.map(|before| before.closes);
+            current.ordered = ordered.map(|window| Window {
+                closes: begun.unwrap_or(window.closes),
+                ..window
+            });
+        });
     }
 
-    /// Whether new work is to be refused.
+    fn window(&self, patience: Duration) -> Window {
+        /// Longer than any pod waits; a moment that an instant can hold.
+        const LONGEST: Duration = Duration::from_secs(7 * 86_400);
+        let (now, patience) = (Instant::now(), patience.min(LONGEST));
+        Window {
+            closes: now + self.shared.grace.min(patience),
+            ends: now + patience,
+        }
+    }
+
+    /// Whether new work should go elsewhere.
     pub fn is_draining(&self) -> bool {
         self.shared.deadline.borrow().soonest().is_some()
     }
 
-    /// Counts a piece of new work as in flight until the guard is dropped; `None` while draining: refuse it.
+    /// Whether new work is taken: also for a while after a drain has begun.
+    pub fn admits(&self) -> bool {
+        let soonest = self.shared.deadline.borrow().soonest();
+        soonest.is_none_or(|window| Instant::now() < window.closes)
+    }
+
+    /// How much is in flight, where work that may still come in spite of a drain counts as one piece.
+    pub fn left(&self) -> u32 {
+        let to_come = u32::from(self.is_draining() && self.admits());
+        self.shared.in_flight.borrow().saturating_add(to_come)
+    }
+
+    /// Counts a piece of new work as in flight until the guard is dropped; `None` where a drain admits none: refuse it.
     pub fn enter(&self) -> Option<InFlight> {
-        if self.is_draining() {
+        if !self.admits() {
             return None;
         }
         self.shared.in_flight.send_modify(|count| *count += 1);
@@ -119,17 +174,18 @@ impl Drain {
         let mut in_flight = self.in_flight();
         loop {
             self.begun().await;
-            let Some(until) = deadline.borrow_and_update().soonest() else {
+            let Some(window) = deadline.borrow_and_update().soonest() else {
                 continue;
             };
             tokio::select! {
+                () = tokio::time::sleep_until(window.closes), if self.admits() => {}
                 // Unless the order was taken back meanwhile.
-                _ = in_flight.wait_for(|count| *count == 0) => {
+                _ = in_flight.wait_for(|count| *count == 0), if !self.admits() => {
                     if self.is_draining() {
                         break;
                     }
                 }
-                () = tokio::time::sleep_until(until) => break,
+                () = tokio::time::sleep_until(window.ends) => break,
                 // An earlier deadline, or none any more.
                 _ = deadline.changed() => {}
             }
@@ -142,12 +198,6 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.shared.in_flight.send_modify(|count| *count -= 1);
     }
-}
-
-fn deadline_in(patience: Duration) -> Instant {
-    /// Longer than any pod waits; a moment that an instant can hold.
-    const LONGEST: Duration = Duration::from_secs(7 * 86_400);
-    Instant::now() + patience.min(LONGEST)
 }
 
 #[cfg(test)]
@@ -183,6 +233,29 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), 30);
         drop(work);
         assert_eq!(*drain.in_flight().borrow(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_work_is_taken_for_a_while_and_no_drain_is_over_before() {
+        let drain = Drain::with_grace(Duration::from_secs(4));
+        let start = Instant::now();
+        drain.order(Some(Duration::from_secs(60)));
+        assert!(drain.is_draining() && drain.admits());
+        assert_eq!(drain.left(), 1, "something may still come");
+        tokio::time::advance(Duration::from_secs(3)).await;
+        drain.order(Some(Duration::from_secs(60)));
+        drain.begin(Duration::from_secs(60));
+        let work = drain.enter().unwrap();
+        assert_eq!(drain.left(), 2);
+        drop(work);
+        assert_eq!(drain.finished().await, 0);
+        assert_eq!(
+            start.elapsed().as_secs(),
+            4,
+            "said again, it is no new drain"
+        );
+        assert!(drain.enter().is_none());
+        assert_eq!(drain.left(), 0);
     }
 
     #[tokio::test(start_paused = true)]

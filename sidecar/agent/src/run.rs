@@ -104,7 +104,10 @@ impl Agent {
         let address = config.listen.drain;
         let failed = |source| RunError::Drain { address, source };
         let drain_listener = TcpListener::bind(address).await.map_err(failed)?;
-        let (drain, counters) = (Drain::new(), Arc::new(Counters::default()));
+        let (drain, counters) = (
+            Drain::with_grace(config.drain_grace),
+            Arc::new(Counters::default()),
+        );
         let security = Security::open(&config.tls)?;
         let prefill = match config.role {
             Role::Decode => None,

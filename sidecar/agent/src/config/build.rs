@@ -64,6 +64,7 @@ pub(super) fn build(raw: Raw) -> Result<Config, Mistakes> {
             admin: reader.one(path::ADMIN, truth),
         },
         drain_deadline: reader.one(path::DRAIN_DEADLINE, values::duration),
+        drain_grace: reader.one(path::DRAIN_GRACE, values::duration_or_none),
         telemetry: Telemetry {
             otlp_endpoint: reader.optional(path::OTLP_ENDPOINT, values::url),
             sampling: reader.one(path::SAMPLING, |text| {

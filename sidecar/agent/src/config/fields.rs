@@ -55,6 +55,7 @@ pub(super) mod path {
     pub(in super::super) const WRITE_TIMEOUT: &str = "http.writeTimeout";
     pub(in super::super) const ADMIN: &str = "http.admin";
     pub(in super::super) const DRAIN_DEADLINE: &str = "drain.deadline";
+    pub(in super::super) const DRAIN_GRACE: &str = "drain.grace";
     pub(in super::super) const OTLP_ENDPOINT: &str = "telemetry.otlpEndpoint";
     pub(in super::super) const SAMPLING: &str = "telemetry.sampling";
     pub(in super::super) const LOG_FORMAT: &str = "telemetry.logFormat";
@@ -332,6 +333,12 @@ pub(super) const FIELDS: &[Field] = &[
         default: "60s",
         allowed: TIME,
         about: "How long a drain waits for what is in flight, where its caller does not say.",
+    },
+    Field {
+        path: path::DRAIN_GRACE,
+        default: "0s",
+        allowed: "0s, or numbers with ms, s, m or h, such as 5s",
+        about: "How long new work is still taken after a drain has begun: as long as a balancer takes to learn of it by /readyz.",
     },
     Field {
         path: path::OTLP_ENDPOINT,

@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use lynx_units::{Bytes, Width};
 
+/// A time as [`duration`] takes it, or none at all: `0s`.
+pub(crate) fn duration_or_none(text: &str) -> Option<Duration> {
+    if text == "0s" {
+        Some(Duration::ZERO)
+    } else {
+        duration(text)
+    }
+}
+
 /// `30s`, `250ms`, `2m`, `1h30m`: above zero, and at most a week, so that a sum of times stays a time.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -51,7 +51,7 @@ pub(super) fn report(sources: &Sources, before: &Totals, now: &Totals) -> Report
     Report {
         ready: status.ready,
         draining: sources.drain.is_draining(),
-        in_flight: *sources.drain.in_flight().borrow(),
+        in_flight: sources.drain.left(),
         running: status.running,
         waiting: status.waiting,
         pending_kv_bytes: status.pending_kv_bytes,

@@ -92,7 +92,7 @@ async fn begin(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Started, ApiError> {
     let body = bytes(body, app.settings.max_body.get())?;
-    if app.inputs.drain.is_draining() {
+    if !app.inputs.drain.admits() {
         return Err(ApiError::unavailable(
             "this agent is draining: try again, another replica takes it",
         ));
