@@ -18,10 +18,12 @@ from nodes import AGENT, DECODE, ENGINE, INTERVAL_S, PREFILL, Nodes, Unmet, unti
 RATE = "12mbit"
 # How long a client may wait in all. The scenarios' own bounds are tighter.
 PATIENCE_S = 60.0
-TOKENS = 40
+# More than are drafted at a time, so that some are decoded.
+TOKENS = 80
 ATTEMPTS = 4
-# What a survivor may have more of after a fault than before, at most: descriptors, KiB.
-MORE_DESCRIPTORS, MORE_KIB = 0, 24 << 10
+# What a survivor may have more of after a fault than before, at most: descriptors, of which peer control's
+# connection may have been between two lives; KiB.
+MORE_DESCRIPTORS, MORE_KIB = 2, 24 << 10
 
 # Bounds of docs/agents.md, "When something fails". Computing the prompt and answering is on top of these. The one of kills
 # holds for their median: a machine that is busy with other things takes longer to end a process.

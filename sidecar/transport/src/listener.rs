@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lynx_protocol::wire::{Frame, Hello};
 use lynx_protocol::{Code, Reason, handshake};
@@ -118,6 +118,7 @@ impl Listener {
     /// no harm. May be dropped and called again: nothing is lost.
     pub async fn accept(&mut self) -> Connected {
         loop {
+            let expiry = self.expiry();
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, address)) => self.greet(stream, address),
@@ -133,14 +134,30 @@ impl Listener {
                     // One that failed before its link was up is its dialler's to report.
                     Ok(Ok(Greeted::Refused) | Err(_)) | Err(_) => {}
                 },
+                () = tokio::time::sleep_until(expiry.into()), if !self.waiting.is_empty() => {
+                    self.drop_single();
+                }
             }
         }
+    }
+
+    /// When the connection that has waited longest for its sibling has waited too long.
+    fn expiry(&self) -> Instant {
+        let oldest = self.waiting.values().map(|half| half.since).min();
+        let expiry = oldest.map_or(Timestamp::NEVER, |since| since + PATIENCE);
+        self.config.clock.instant_of(expiry)
+    }
+
+    /// Closes connections whose siblings don't come.
+    fn drop_single(&mut self) {
+        let now = self.config.clock.now();
+        self.waiting.retain(|_, half| now - half.since < PATIENCE);
     }
 
     /// Starts to listen to a new connection.
     fn greet(&mut self, stream: TcpStream, address: SocketAddr) {
         let now = self.config.clock.now();
-        self.waiting.retain(|_, half| now - half.since < PATIENCE);
+        self.drop_single();
         if self.greeting.len() + self.waiting.len() < MAX_UNPAIRED {
             let credentials = self.config.credentials.clone();
             self.greeting
