@@ -60,6 +60,11 @@ pub const COMPARED_WITH: Label = Label {
     name: "kv",
     values: Of(&["refined", "full"]),
 };
+/// The two kinds of connections between agents.
+pub const PLANES: Label = Label {
+    name: "plane",
+    values: Of(&["control", "data"]),
+};
 /// Another agent.
 pub const PEER: Label = Label {
     name: "peer",
@@ -91,6 +96,9 @@ group! {
             "Engines that were refused because they do not fit; the log says what differs";
         CERTIFICATE_EXPIRES: Gauge, Seconds, Agents, "lynx_tls_certificate_expiry_timestamp_seconds" []
             "When this agent's certificate ends, in seconds since the Unix epoch; 0 without one";
+        HANDSHAKES_FAILED: Counter, None, Agents, "lynx_tls_handshake_failures_total" [PLANES]
+            "Connections with other agents or the operator, whoever dialled, that came to nothing because the two sides don't trust each \
+             other or only one of them speaks TLS; the log of the side that dialled says why";
         DRAINING: Gauge, None, Agents, "lynx_draining" []
             "1 where no new work is taken";
         IN_FLIGHT: Gauge, None, Agents, "lynx_in_flight" []

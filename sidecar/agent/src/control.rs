@@ -16,7 +16,6 @@ use lynx_proto::operator::v1::control_client::ControlClient;
 use lynx_proto::operator::v1::{
     FromAgent, Hello, Link, PeerAddress, Policy, from_agent, from_operator,
 };
-use lynx_tls::Credentials;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
@@ -152,7 +151,7 @@ struct Target {
     shown: String,
     /// For the client, which knows nothing of TLS: that is the connection's affair.
     dialled: String,
-    credentials: Option<Credentials>,
+    security: Security,
 }
 
 impl Target {
@@ -160,12 +159,12 @@ impl Target {
         match address.strip_prefix("https://") {
             Some(host) => Self {
                 dialled: format!("http://{host}"),
-                credentials: security.control().cloned(),
+                security: security.clone(),
                 shown: address,
             },
             None => Self {
                 dialled: address.clone(),
-                credentials: None,
+                security: Security::default(),
                 shown: address,
             },
         }
@@ -185,7 +184,7 @@ async fn join(
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true);
     let mut client: ControlClient<Channel> =
-        ControlClient::new(connect(endpoint, To::Host, target.credentials.as_ref()).await?);
+        ControlClient::new(connect(endpoint, To::Host, &target.security).await?);
     let (outbox, outgoing) = mpsc::channel(4);
     let hello = from_agent::Kind::Hello(hello.clone());
     // The channel has room, and its other end is here.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lynx_metrics::agent;
+use lynx_transport::Tally;
 
 pub use self::drafts::{Drafts, WidthDrafts};
 pub use self::histogram::{Histogram, Observed};
@@ -86,6 +87,8 @@ pub struct Counters {
     pub time_to_anchor: Histogram,
     /// When this agent's certificate ends, in seconds since the Unix epoch; 0 without one.
     pub certificate_expires_unix_s: Level,
+    /// Handshakes that failed for want of trust, or because only one side speaks TLS: on control, and on data.
+    pub handshakes_failed: [Tally; 2],
     /// Decode: from the transfer's start until all was merged, of complete transfers.
     pub time_to_full: Histogram,
     /// Decode: what clients wait for.
@@ -198,6 +201,7 @@ impl Counters {
             verified_tokens: counter(),
             time_to_anchor: Histogram::of(&agent::TIME_TO_ANCHOR),
             certificate_expires_unix_s: Level::default(),
+            handshakes_failed: Default::default(),
             time_to_full: Histogram::of(&agent::TIME_TO_FULL),
             pace: Paces::new(),
             links: Arc::default(),

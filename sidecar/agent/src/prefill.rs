@@ -200,14 +200,14 @@ impl Prefill {
         } = self;
         // A transfer's stream is open for as long as the transfer: those are bounded by themselves.
         let streams = role.options.most_transfers[0] + QUESTIONS;
-        let credentials = role.options.security.control().cloned();
+        let connections = security::incoming(control, &role.options.security);
         let server = tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
             .concurrency_limit_per_connection(QUESTIONS)
             .max_concurrent_streams(u32::try_from(streams).ok())
             .add_service(Service::server(role.signals.clone()))
-            .serve_with_incoming(security::incoming(control, credentials));
+            .serve_with_incoming(connections);
         let serving = async {
             loop {
                 tokio::select! {
@@ -317,7 +317,8 @@ impl Role {
         } = &self.options;
         let identity = Identity::new(name, info, layout, &profile, generation);
         let config = LinkConfig::new(self.clock, identity.to_peer_info())?
-            .with_credentials(self.options.security.data().cloned());
+            .with_credentials(self.options.security.data().cloned())
+            .counting_insecure(self.options.security.data_failures().clone());
         Ok((Arc::new(profile), identity, config))
     }
 }

@@ -82,6 +82,7 @@ pub struct Agent {
     listener: TcpListener,
     http: SocketAddr,
     drain_listener: TcpListener,
+    drain_address: SocketAddr,
     prefill: Option<Prefill>,
     security: Security,
     socket: Socket,
@@ -108,7 +109,8 @@ impl Agent {
             Drain::with_grace(config.drain_grace),
             Arc::new(Counters::default()),
         );
-        let security = Security::open(&config.tls)?;
+        let security = Security::open(&config.tls)?.counted(&counters);
+        let drain_address = drain_listener.local_addr().map_err(failed)?;
         let prefill = match config.role {
             Role::Decode => None,
             Role::Prefill => {
@@ -127,6 +129,7 @@ impl Agent {
             listener,
             http,
             drain_listener,
+            drain_address,
             prefill,
             security,
             socket,
@@ -140,6 +143,11 @@ impl Agent {
     /// Where HTTP is.
     pub const fn http_address(&self) -> SocketAddr {
         self.http
+    }
+
+    /// Where the order to drain is taken.
+    pub const fn drain_address(&self) -> SocketAddr {
+        self.drain_address
     }
 
     /// Where peer control is; `None` on a decode agent.
@@ -163,6 +171,7 @@ impl Agent {
             listener,
             http,
             drain_listener,
+            drain_address: _,
             prefill,
             security,
             socket,

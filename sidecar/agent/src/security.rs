@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lynx_tls::{Credentials, LoadError, Reload, UnixTime};
+use lynx_transport::Tally;
 use tokio::time::{MissedTickBehavior, interval};
 
 pub use self::connection::{Caller, incoming};
-pub use self::dialling::{To, connect};
+pub use self::dialling::{To, connect, is_turned_away};
 use crate::config::{Tls, TlsMode};
 use crate::counters::Counters;
 
@@ -27,6 +28,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Security {
     credentials: Option<Credentials>,
     on_data: bool,
+    failures: [Tally; 2],
 }
 
 impl Security {
@@ -49,11 +51,31 @@ impl Security {
     }
 
     /// These, for control, and for data too where `on_data`.
-    pub const fn new(credentials: Credentials, on_data: bool) -> Self {
+    pub fn new(credentials: Credentials, on_data: bool) -> Self {
         Self {
             credentials: Some(credentials),
             on_data,
+            failures: Default::default(),
         }
+    }
+
+    /// The same, whose failed handshakes are counted there.
+    #[must_use]
+    pub fn counted(self, counters: &Counters) -> Self {
+        Self {
+            failures: counters.handshakes_failed.clone(),
+            ..self
+        }
+    }
+
+    /// Counts handshakes of peer control that failed.
+    pub const fn control_failures(&self) -> &Tally {
+        &self.failures[0]
+    }
+
+    /// Counts handshakes of links that failed.
+    pub const fn data_failures(&self) -> &Tally {
+        &self.failures[1]
     }
 
     /// For peer control and the operator.

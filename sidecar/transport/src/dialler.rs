@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::backoff::Backoff;
 use crate::handshake::{Connected, HandshakeError, LinkConfig, PATIENCE, hear, say};
+use crate::listener::ONLY_ENCRYPTED;
 use crate::stream::Stream;
 use crate::{PeerInfo, Ticket, secure, socket};
 
@@ -157,7 +158,12 @@ impl Dialler {
         };
         match answer.frame {
             Frame::HelloAck(peer) => Ok((stream, PeerInfo::decode(&peer).0)),
-            Frame::Refuse(reason) => Err(DialError::Refused { address, reason }),
+            Frame::Refuse(reason) => {
+                if reason.text() == ONLY_ENCRYPTED {
+                    self.config.insecure.count();
+                }
+                Err(DialError::Refused { address, reason })
+            }
             _ => Err(failed(HandshakeError::Unexpected)),
         }
     }
@@ -165,6 +171,7 @@ impl Dialler {
     fn failed(&self, source: HandshakeError) -> DialError {
         let address = self.address;
         if source.is_hopeless() {
+            self.config.insecure.count();
             DialError::Insecure { address, source }
         } else {
             DialError::Unreachable { address, source }

@@ -18,7 +18,7 @@ use crate::link::{Connection, Link, LinkStats};
 use crate::receiving::{ReceiverEvents, ReceiverHandle, Receiving};
 use crate::sending::{SenderEvents, SenderHandle, Sending};
 use crate::stream::Stream;
-use crate::{Clock, PeerInfo, Ticket};
+use crate::{Clock, PeerInfo, Tally, Ticket};
 
 /// How long each step of a handshake may take.
 pub(crate) const PATIENCE: Duration = SILENCE_LIMIT;
@@ -29,6 +29,7 @@ pub struct LinkConfig {
     pub(crate) clock: Clock,
     pub(crate) info: PeerInfo,
     pub(crate) credentials: Option<Credentials>,
+    pub(crate) insecure: Tally,
 }
 
 impl LinkConfig {
@@ -43,6 +44,7 @@ impl LinkConfig {
                 clock,
                 info,
                 credentials: None,
+                insecure: Tally::default(),
             }),
             length => Err(EncodeError::PeerInfo(length)),
         }
@@ -55,6 +57,13 @@ impl LinkConfig {
             credentials,
             ..self
         }
+    }
+
+    /// The same with a number that counts the connections that came to nothing because the two sides don't trust each
+    /// other, or only one of them speaks TLS.
+    #[must_use]
+    pub fn counting_insecure(self, insecure: Tally) -> Self {
+        Self { insecure, ..self }
     }
 }
 

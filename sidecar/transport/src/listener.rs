@@ -23,6 +23,10 @@ const MAX_UNPAIRED: usize = 256;
 /// How many dialling processes are remembered with their latest epoch.
 const MAX_REMEMBERED: usize = 1024;
 
+/// What a side in clear is told where links are encrypted.
+pub const ONLY_ENCRYPTED: &str =
+    "this side takes only encrypted links: set tls.mode to all on both sides";
+
 /// How long to leave the listener alone after an accept has failed, for want of descriptors say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -132,6 +136,7 @@ impl Listener {
                         }
                     }
                     // One that failed before its link was up is its dialler's to report.
+                    Ok(Err(error)) if error.is_hopeless() => self.config.insecure.count(),
                     Ok(Ok(Greeted::Refused) | Err(_)) | Err(_) => {}
                 },
                 () = tokio::time::sleep_until(expiry.into()), if !self.waiting.is_empty() => {
@@ -259,10 +264,9 @@ async fn introduction(
         return Err(HandshakeError::Unexpected);
     };
     if credentials.is_some() && stream.identity().is_none() {
-        let why = "this side takes only encrypted links: set tls.mode to All on both sides";
-        let refusal = handshake::refuse(packet.epoch, Reason::new(Code::Rejected, why));
+        let refusal = handshake::refuse(packet.epoch, Reason::new(Code::Rejected, ONLY_ENCRYPTED));
         say(&mut stream, &refusal).await?;
-        return Ok(Greeted::Refused);
+        return Err(HandshakeError::InClear);
     }
     socket::configure(stream.tcp(), hello.priority)?;
     let (info, ticket) = PeerInfo::decode(&hello.info);

@@ -21,7 +21,10 @@ A histogram's buckets for times are those that somebody waits for, from a millis
 learns of a thing; network and client come on top.
 
 The chart brings [alerts](#alerts) (`metrics.prometheusRule`) and a Grafana dashboard (`metrics.dashboard`);
-`charts/lynx/alerts/lynx.json` is also a plain file of rules for a Prometheus without its operator.
+`charts/lynx/alerts/lynx.json` is also a plain file of rules for a Prometheus without its operator. `make test-metrics` drives a
+prefill and a decode node, by TLS, through requests, drafts, strangers and failures under a real Prometheus. It fails on a metric
+that does not move, on an alert that can't be evaluated, on an alert or a curve that names a metric which is not here, and on what
+`promtool` objects to. What only many senders or broken peers move, tests of the protocol do.
 ";
 
 pub(super) fn text() -> String {

@@ -70,6 +70,9 @@ impl Scrape {
         out.one(&agent::ENGINE_REFUSALS, number(refused))?;
         let expires = &self.0.counters.certificate_expires_unix_s;
         out.one(&agent::CERTIFICATE_EXPIRES, number(expires.get()))?;
+        let [control, data] = &self.0.counters.handshakes_failed;
+        let failed = [("control", control.get()), ("data", data.get())];
+        out.rows(&agent::HANDSHAKES_FAILED, numbers(&failed))?;
         out.one(&agent::DRAINING, flag(drain.is_draining()))?;
         out.one(&agent::IN_FLIGHT, (*drain.in_flight().borrow()).into())?;
         out.one(&agent::RUNNING, status.running.into())?;

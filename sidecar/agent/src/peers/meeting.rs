@@ -58,6 +58,10 @@ enum MeetError {
     Silent,
     #[error("it refuses: {}", .0.message())]
     Refused(Box<tonic::Status>),
+    #[error(
+        "its peer control takes only encrypted connections: set the same tls.mode on both sides"
+    )]
+    TurnedAway,
     #[error("it doesn't fit: {0}; run the same release, model and configuration on both")]
     Differs(String),
     #[error("its name {address} can't be resolved: {source}")]
@@ -74,7 +78,7 @@ impl MeetError {
     /// Whether the same attempt can succeed later, with nothing changed by people.
     fn is_retryable(&self) -> bool {
         match self {
-            Self::Address(_) | Self::Differs(_) | Self::Identity(_) => false,
+            Self::Address(_) | Self::Differs(_) | Self::Identity(_) | Self::TurnedAway => false,
             Self::Refused(status) => status.code() != Code::FailedPrecondition,
             Self::Data(error) => error.is_retryable(),
             Self::Control(_) | Self::Silent | Self::Name { .. } | Self::Memory(_) => true,
@@ -136,10 +140,13 @@ async fn meet(
         .connect_timeout(PATIENCE)
         .tcp_nodelay(true);
     let to = security::To::Peer;
-    let credentials = invitation.security.control();
-    let channel = security::connect(endpoint, to, credentials).await;
+    let channel = security::connect(endpoint, to, &invitation.security).await;
     let channel = channel.map_err(MeetError::Control)?;
-    let answer = check(&channel, &invitation.identity).await?;
+    let answer = check(&channel, &invitation.identity).await;
+    if matches!(answer, Err(MeetError::TurnedAway)) {
+        invitation.security.control_failures().count();
+    }
+    let answer = answer?;
     let callee = answer.callee.unwrap_or_default();
     if let Some(difference) = invitation.identity.difference(&callee) {
         return Err(MeetError::Differs(difference));
@@ -150,7 +157,8 @@ async fn meet(
         Some((to, dialler)) if *to == data => dialler,
         _ => {
             let config = LinkConfig::new(invitation.clock, invitation.identity.to_peer_info())?
-                .with_credentials(invitation.security.data().cloned());
+                .with_credentials(invitation.security.data().cloned())
+                .counting_insecure(invitation.security.data_failures().clone());
             &mut dialler.insert((data, Dialler::new(data, config))).1
         }
     };
@@ -176,6 +184,7 @@ async fn check(channel: &Channel, caller: &Identity) -> Result<CheckResponse, Me
     };
     match tokio::time::timeout(PATIENCE, client.check(request)).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) if security::is_turned_away(&status) => Err(MeetError::TurnedAway),
         Ok(Err(status)) => Err(MeetError::Refused(Box::new(status))),
         Err(_) => Err(MeetError::Silent),
     }

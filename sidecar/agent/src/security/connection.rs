@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use lynx_tls::{Credentials, PeerIdentity, Plane};
+use lynx_transport::Tally;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -18,6 +19,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
+
+use super::Security;
 
 /// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -51,20 +54,23 @@ pub enum Connection {
     Tls(Box<TlsStream<TcpStream>>, Caller),
 }
 
-/// The connections that come, by TLS where there are credentials, until the stream is dropped. Call it within a Tokio
+/// The connections that come, by TLS where `security` says so, until the stream is dropped. Call it within a Tokio
 /// runtime.
 pub fn incoming(
     listener: TcpListener,
-    credentials: Option<Credentials>,
-) -> impl Stream<Item = io::Result<Connection>> {
+    security: &Security,
+) -> impl Stream<Item = io::Result<Connection>> + use<> {
     let (ready, connections) = mpsc::channel(16);
-    tokio::spawn(accept(listener, credentials, ready));
+    let credentials = security.control().cloned();
+    let failures = security.control_failures().clone();
+    tokio::spawn(accept(listener, credentials, failures, ready));
     ReceiverStream::new(connections)
 }
 
 async fn accept(
     listener: TcpListener,
     credentials: Option<Credentials>,
+    failures: Tally,
     ready: mpsc::Sender<io::Result<Connection>>,
 ) {
     let mut shaking = JoinSet::new();
@@ -84,11 +90,27 @@ async fn accept(
                     }
                 }
                 // Strangers must not fill the log; the one that dialled tells its own people.
-                Ok(Err(error)) => tracing::debug!("a connection to peer control was refused: {error}"),
+                Ok(Err(error)) => {
+                    if is_distrust(&error) {
+                        failures.count();
+                    }
+                    tracing::debug!("a connection to peer control was refused: {error}");
+                }
                 Err(_) => {}
             },
         }
     }
+}
+
+/// The other side speaks no TLS.
+#[derive(Debug, thiserror::Error)]
+#[error("it came without TLS")]
+struct InClear;
+
+/// Whether trying again can't help: a connection that is lost, or silent, is none of these.
+fn is_distrust(error: &io::Error) -> bool {
+    let cause = error.get_ref();
+    cause.is_some_and(|cause| cause.is::<InClear>() || cause.is::<rustls::Error>())
 }
 
 async fn shake(tcp: TcpStream, credentials: Option<Credentials>) -> io::Result<Connection> {
@@ -105,7 +127,7 @@ async fn secure(tcp: TcpStream, credentials: &Credentials) -> io::Result<Connect
     tcp.peek(&mut first).await?;
     if first == [IN_CLEAR] {
         drop(tokio::time::timeout(LAST_WORD, turn_away(tcp)).await);
-        return Err(io::Error::other("it came without TLS"));
+        return Err(io::Error::other(InClear));
     }
     let config = credentials.current().server(Plane::Control);
     let stream = TlsAcceptor::from(config).accept(tcp).await?;

@@ -6,12 +6,16 @@ use std::io;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use lynx_tls::{Credentials, Plane, explain};
+use lynx_transport::Tally;
 use rustls::pki_types::ServerName;
+use tokio::io::AsyncBufReadExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
+
+use super::Security;
 
 /// Whom a connection must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,21 +26,26 @@ pub enum To {
     Host,
 }
 
-/// Connects, by TLS where there are credentials. A connection that is lost is made again with what is current then.
+/// Connects, by TLS where `security` says so. A connection that is lost is made again with what is current then.
 ///
 /// # Errors
 /// Nobody is there, or not who should be.
 pub async fn connect(
     endpoint: Endpoint,
     to: To,
-    credentials: Option<&Credentials>,
+    security: &Security,
 ) -> Result<Channel, tonic::transport::Error> {
-    let Some(credentials) = credentials.cloned() else {
+    let Some(credentials) = security.control().cloned() else {
         return endpoint.connect().await;
     };
+    let failures = security.control_failures().clone();
     let connector = service_fn(move |uri: Uri| {
-        let credentials = credentials.clone();
-        async move { Ok::<_, io::Error>(TokioIo::new(secure(&uri, to, &credentials).await?)) }
+        let (credentials, failures) = (credentials.clone(), failures.clone());
+        async move {
+            let connected = secure(&uri, to, &credentials).await;
+            let stream = connected.map_err(|error| explained(error, &failures))?;
+            Ok::<_, io::Error>(TokioIo::new(stream))
+        }
     });
     endpoint.connect_with_connector(connector).await
 }
@@ -54,11 +63,37 @@ async fn secure(uri: &Uri, to: To, credentials: &Credentials) -> io::Result<TlsS
         To::Peer => current.client(Plane::Control),
         To::Host => current.client_by_host(),
     };
-    let connected = TlsConnector::from(config).connect(name, tcp).await;
-    connected.map_err(|error| match refusal(&error) {
-        Some(why) => io::Error::other(why),
+    let mut stream = TlsConnector::from(config).connect(name, tcp).await?;
+    if to == To::Peer {
+        // By TLS 1.3 this side is done before the other has judged its certificate. A peer that takes it begins to speak by
+        // itself, so that one that doesn't can be told from one that is lost.
+        stream.fill_buf().await?;
+    }
+    Ok(stream)
+}
+
+/// The same error in words, and counted, where it is about trust.
+fn explained(error: io::Error, failures: &Tally) -> io::Error {
+    match refusal(&error) {
+        Some(why) => {
+            failures.count();
+            io::Error::other(why)
+        }
         None => error,
-    })
+    }
+}
+
+/// Whether a peer has turned the caller away for coming without TLS.
+pub fn is_turned_away(status: &tonic::Status) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        let http = error.downcast_ref::<h2::Error>();
+        if http.and_then(h2::Error::reason) == Some(h2::Reason::INADEQUATE_SECURITY) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// What TLS says about an error, where it has caused it.

@@ -67,7 +67,7 @@ async fn each_stranger_is_told_what_to_change() {
         (
             Some(&good),
             None,
-            "takes only encrypted links: set tls.mode to All",
+            "takes only encrypted links: set tls.mode to all",
         ),
         (
             None,

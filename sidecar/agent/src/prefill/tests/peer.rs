@@ -63,7 +63,7 @@ impl Peer {
     pub(super) async fn meet_with(agent: &Agent, security: &Security) -> Self {
         let identity = identity(&prefill_engine());
         let endpoint = Endpoint::from_shared(format!("http://{}", agent.control)).unwrap();
-        let channel = connect(endpoint, To::Peer, security.control()).await;
+        let channel = connect(endpoint, To::Peer, security).await;
         let mut client = PeerClient::new(channel.unwrap());
         let check = client.check(CheckRequest {
             caller: Some(identity.to_proto()),

@@ -143,3 +143,20 @@ async fn nothing_is_begun_without_an_engine_or_while_draining() {
     });
     assert!(soon(checked).await.unwrap().into_inner().draining);
 }
+
+#[tokio::test]
+async fn a_message_that_is_too_long_is_refused_with_the_bound_and_the_next_one_is_heard() {
+    let (agent, _engine) = Agent::with_engine().await;
+    let mut peer = Peer::meet(&agent).await;
+    let mut request = peer.ask(Method::Bf16, 10, 0);
+    // Of four bytes each on the wire.
+    request.tokens = vec![1 << 21; 3 << 20];
+    let refused = soon(peer.client.transfer(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    assert!(
+        refused.message().contains("the limit is: 8388608"),
+        "{refused}"
+    );
+    let fine = peer.ask(Method::Bf16, 10, 0);
+    peer.transfer(&fine).await.unwrap();
+}
