@@ -5,6 +5,7 @@
 //! questions are asked with the agent's own configuration and the agent's own protocols, so an answer that is fine here is
 //! fine there.
 
+mod certificates;
 mod clocks;
 mod devices;
 mod engine;
@@ -14,7 +15,10 @@ mod network;
 mod peer;
 mod root;
 
+use lynx_tls::UnixTime;
+
 use crate::config::Config;
+use crate::security::Security;
 
 pub use finding::{Finding, Grade, write};
 pub use root::Root;
@@ -27,10 +31,28 @@ pub async fn examine(root: &Root, config: &Config, peers: &[String]) -> Vec<Find
     findings.extend(limits::examine(root));
     findings.extend(devices::examine(root));
     findings.extend(engine::examine(config).await);
+    let security = Security::open(&config.tls);
+    findings.extend(certificates::examine(
+        &config.tls,
+        &security,
+        UnixTime::now(),
+    ));
     for peer in peers {
-        findings.extend(peer::examine(peer).await);
+        match &security {
+            Ok(security) => findings.extend(peer::examine(peer, security).await),
+            Err(_) => findings.push(unasked(peer)),
+        }
     }
     findings
+}
+
+/// A peer takes nobody without a certificate.
+fn unasked(peer: &str) -> Finding {
+    Finding::problem(
+        "peer",
+        format!("{peer} was not asked: there is no certificate to show it"),
+        "mend the certificate first, as above",
+    )
 }
 
 #[cfg(test)]

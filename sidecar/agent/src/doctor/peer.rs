@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use lynx_proto::peer::v1::peer_client::PeerClient;
 use lynx_proto::peer::v1::{ProbeAnswer, ProbeFacts, ProbeRequest, probe_answer};
+use lynx_transport::{Clock, DialError, Dialler, LinkConfig, ONLY_ENCRYPTED, PeerInfo};
 use lynx_units::{BitRate, Bytes};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::UdpSocket;
 use tokio::time::Instant;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
@@ -14,6 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::Finding;
 use crate::clock::unix_ns;
 use crate::run::chain;
+use crate::security::{Security, To, connect, is_turned_away};
 
 /// How long each question may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,14 +35,26 @@ const WINDOW: u32 = 32 << 20;
 enum ProbeError {
     #[error("{0:?} is no address: give host:port of its peer control, such as 10.0.0.7:7400")]
     Address(String),
-    #[error("nothing answers there: {}", chain(.0))]
+    #[error("there is no answer: {}", chain(.0))]
     Unreachable(#[from] tonic::transport::Error),
     #[error("it answers: {}", .0.message())]
-    Refused(#[from] Box<tonic::Status>),
+    Refused(Box<tonic::Status>),
+    #[error("it takes only encrypted connections")]
+    TurnedAway,
     #[error("no answer within {PATIENCE:?}")]
     Silent,
     #[error("it ended before it said who it is: another release?")]
     Unlike,
+}
+
+impl From<tonic::Status> for ProbeError {
+    fn from(status: tonic::Status) -> Self {
+        if is_turned_away(&status) {
+            Self::TurnedAway
+        } else {
+            Self::Refused(Box::new(status))
+        }
+    }
 }
 
 /// What a probe has seen.
@@ -54,19 +68,19 @@ struct Seen {
     amount: Bytes,
 }
 
-pub(super) async fn examine(address: &str) -> Vec<Finding> {
-    let seen = match probe(address).await {
+pub(super) async fn examine(address: &str, security: &Security) -> Vec<Finding> {
+    let seen = match probe(address, security).await {
         Ok(seen) => seen,
         Err(error) => {
             return vec![Finding::problem(
                 "peer",
                 format!("{address}: {error}"),
-                "check that the prefill agent runs, that its address and port (listen.peer) are these, and that no policy of the network is between",
+                "check that the prefill agent runs, that its address and port (listen.peer) are these, that no policy of the network is between, and that tls.mode is the same on both",
             )];
         }
     };
     let mut findings = judge(address, &seen);
-    findings.push(data_port(address, &seen.facts).await);
+    findings.push(data_port(address, &seen.facts, security).await);
     findings.extend(path_mtu(address).await);
     findings
 }
@@ -110,7 +124,7 @@ fn judge(address: &str, seen: &Seen) -> Vec<Finding> {
     findings
 }
 
-async fn probe(address: &str) -> Result<Seen, ProbeError> {
+async fn probe(address: &str, security: &Security) -> Result<Seen, ProbeError> {
     let bad = || ProbeError::Address(address.to_owned());
     address.rsplit_once(':').ok_or_else(bad)?;
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| bad())?;
@@ -119,7 +133,7 @@ async fn probe(address: &str) -> Result<Seen, ProbeError> {
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .tcp_nodelay(true);
-    let channel = endpoint.connect().await?;
+    let channel = connect(endpoint, To::Peer, security).await?;
     let (mut facts, mut round_trip, mut skew_ns) = (ProbeFacts::default(), Duration::MAX, 0);
     for _ in 0..ROUND_TRIPS {
         let asked = (Instant::now(), unix_ns());
@@ -149,13 +163,8 @@ async fn ask(
     let mut client = PeerClient::new(channel.clone());
     let conversation = async {
         let answers = client.probe(ProbeRequest { bytes }).await;
-        let mut answers = answers.map_err(Box::new)?.into_inner();
-        match answers
-            .message()
-            .await
-            .map_err(Box::new)?
-            .and_then(|answer| answer.kind)
-        {
+        let mut answers = answers?.into_inner();
+        match answers.message().await?.and_then(|answer| answer.kind) {
             Some(probe_answer::Kind::Facts(facts)) => Ok((facts, answers)),
             _ => Err(ProbeError::Unlike),
         }
@@ -184,13 +193,13 @@ async fn receive(mut answers: Streaming<ProbeAnswer>) -> Result<(Bytes, Duration
         Ok::<(), tonic::Status>(())
     };
     match tokio::time::timeout(LONGEST, padding).await {
-        Ok(Err(status)) => Err(Box::new(status).into()),
+        Ok(Err(status)) => Err(status.into()),
         Ok(Ok(())) | Err(_) => Ok((amount, last)),
     }
 }
 
-/// KV goes over a port of its own, which a policy of the network may have forgotten.
-async fn data_port(control: &str, facts: &ProbeFacts) -> Finding {
+/// KV goes over a port of its own, which a policy of the network may have forgotten, and which may be encrypted or not.
+async fn data_port(control: &str, facts: &ProbeFacts, security: &Security) -> Finding {
     let announced = &facts.data_address;
     if announced.is_empty() {
         return Finding::problem(
@@ -205,20 +214,53 @@ async fn data_port(control: &str, facts: &ProbeFacts) -> Finding {
     } else {
         announced.clone()
     };
-    let connected = tokio::time::timeout(PATIENCE, TcpStream::connect(&address)).await;
-    match connected {
-        Ok(Ok(_)) => Finding::good("peer", format!("links are taken at {address}")),
-        other => {
-            let why = match other {
-                Ok(Err(error)) => error.to_string(),
-                _ => format!("no answer within {PATIENCE:?}"),
-            };
-            Finding::problem(
-                "peer",
-                format!("links at {address} can't be reached: {why}"),
-                "let decode agents reach the port of listen.data too, or announce another address (listen.announcedData)",
-            )
-        }
+    match dial(&address, security).await {
+        Ok(()) => Finding::good(
+            "peer",
+            format!("links are taken at {address} ({})", security.transport()),
+        ),
+        Err(DataError::Dial(DialError::Insecure { source, .. })) => Finding::problem(
+            "peer",
+            format!("links at {address} can't be made: {source}"),
+            "give both agents the same tls.mode, and certificates of one CA",
+        ),
+        Err(DataError::Dial(DialError::Refused { reason, .. })) => Finding::problem(
+            "peer",
+            format!("links at {address} can't be made: {reason}"),
+            "set tls.mode to all here, as it is there",
+        ),
+        Err(error) => Finding::problem(
+            "peer",
+            format!("links at {address} can't be reached: {}", chain(&error)),
+            "let decode agents reach the port of listen.data too, or announce another address (listen.announcedData)",
+        ),
+    }
+}
+
+/// Why the links' port can't be used.
+#[derive(Debug, thiserror::Error)]
+enum DataError {
+    #[error("its name can't be resolved")]
+    Name(#[from] std::io::Error),
+    #[error("its name means no address")]
+    Nowhere,
+    #[error("this side can't introduce itself")]
+    Introduction(#[from] lynx_protocol::wire::EncodeError),
+    #[error(transparent)]
+    Dial(#[from] DialError),
+}
+
+/// Dials as a decode agent would, and says who it is, so that the peer answers. It refuses somebody without a model: that, too, is
+/// an answer.
+async fn dial(address: &str, security: &Security) -> Result<(), DataError> {
+    let found = tokio::net::lookup_host(address).await?.next();
+    let config = LinkConfig::new(Clock::start(), PeerInfo::new("lynx doctor"))?
+        .with_credentials(security.data().cloned());
+    let mut dialler = Dialler::new(found.ok_or(DataError::Nowhere)?, config);
+    match dialler.try_connect().await {
+        Ok(_) | Err(DialError::Incompatible { .. }) => Ok(()),
+        Err(DialError::Refused { reason, .. }) if reason.text() != ONLY_ENCRYPTED => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -263,10 +305,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_that_is_not_there_is_a_problem_with_a_remedy() {
-        let found = &examine("127.0.0.1:1").await[0];
+        let security = Security::default();
+        let found = &examine("127.0.0.1:1", &security).await[0];
         assert_eq!(found.grade, Grade::Problem);
         assert!(!found.remedy.is_empty());
-        let found = &examine("nowhere").await[0];
+        let found = &examine("nowhere", &security).await[0];
         assert!(found.found.contains("host:port"), "{}", found.found);
     }
 }

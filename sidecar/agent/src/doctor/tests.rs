@@ -61,6 +61,7 @@ async fn a_machine_with_everything_wrong_is_told_what_to_do_about_each() {
             "engine",
             "engine",
             "agent",
+            "TLS",
             "peer"
         ]
     );
