@@ -33,10 +33,10 @@ pub fn run(args: &args::Agent) -> Result<ExitCode> {
 /// Runs an agent whose parent ends it.
 async fn attend(config: Config) -> Result<()> {
     let agent = Agent::bind(config).await?;
-    let peer = agent.peer_address();
+    let (drain, peer) = (agent.drain_address(), agent.peer_address());
     attended::tell(
         "listening",
-        json!({"http": agent.http_address(), "peer": peer}),
+        json!({"http": agent.http_address(), "drain": drain, "peer": peer}),
     );
     let mut status = agent.status();
     tokio::select! {

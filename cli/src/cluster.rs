@@ -9,6 +9,7 @@ mod process;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -70,10 +71,9 @@ pub struct RunSpec {
 pub struct Cluster {
     prefill: Node,
     decode: Node,
-    /// Held for its life.
-    _link: Relay,
+    link: Arc<Relay>,
     /// Sockets, configurations and KV pools; held for its life, and dropped after the processes.
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 /// How one run went.
@@ -104,6 +104,14 @@ impl Cluster {
     /// # Errors
     /// Where a process can't start; the message is its own.
     pub async fn start(options: &Options) -> Result<Self> {
+        Self::start_with(options, |_| {}).await
+    }
+
+    /// The same with each agent's configuration as `change` leaves it.
+    ///
+    /// # Errors
+    /// Where a process can't start; the message is its own.
+    pub async fn start_with(options: &Options, change: impl Fn(&mut Value)) -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("lynx-")
             .tempdir_in(memory_backed())
@@ -114,13 +122,13 @@ impl Cluster {
             "role": "prefill",
             "listen": {"http": ANY_PORT, "drain": ANY_PORT, "peer": ANY_PORT, "data": data, "announcedData": relay.address()},
         });
-        let mut prefill = Node::start(options, folder.path(), prefill).await?;
+        let mut prefill = Node::start(options, folder.path(), prefill, &change).await?;
         let decode = json!({
             "role": "decode",
             "listen": {"http": ANY_PORT, "drain": ANY_PORT},
             "peers": [text(&prefill.about, "peer")?],
         });
-        let mut decode = Node::start(options, folder.path(), decode).await?;
+        let mut decode = Node::start(options, folder.path(), decode, &change).await?;
         tokio::select! {
             linked = decode.agent.until("linked") => drop(linked?),
             ended = prefill.agent.end() => return Err(ended),
@@ -129,8 +137,8 @@ impl Cluster {
         Ok(Self {
             prefill,
             decode,
-            _link: relay,
-            _folder: folder,
+            link: Arc::new(relay),
+            folder,
         })
     }
 
@@ -206,6 +214,32 @@ impl Cluster {
         ])
     }
 
+    /// The emulated link, and its knobs.
+    pub fn link(&self) -> Arc<Relay> {
+        Arc::clone(&self.link)
+    }
+
+    /// Where the prefill agent's peer control is.
+    ///
+    /// # Errors
+    /// Where it did not say.
+    pub fn peer_control(&self) -> Result<&str> {
+        text(&self.prefill.about, "peer")
+    }
+
+    /// Where the decode agent takes the order to drain.
+    ///
+    /// # Errors
+    /// Where it did not say.
+    pub fn drain_address(&self) -> Result<&str> {
+        text(&self.decode.about, "drain")
+    }
+
+    /// Where each node has a folder of its role's name, with its engine's socket.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The processes by name, with their ids: for tests of what their deaths do.
     pub fn processes(&self) -> Vec<(String, u32)> {
         let nodes = [&self.prefill, &self.decode];
@@ -277,7 +311,12 @@ impl Outcome {
 
 impl Node {
     /// Starts an agent, then its engine, and waits until the engine is attached.
-    async fn start(options: &Options, folder: &Path, mut config: Value) -> Result<Self> {
+    async fn start(
+        options: &Options,
+        folder: &Path,
+        mut config: Value,
+        change: &impl Fn(&mut Value),
+    ) -> Result<Self> {
         let role = text(&config, "role")?.to_owned();
         let role = role.as_str();
         let folder = folder.join(role);
@@ -292,6 +331,7 @@ impl Node {
             "objective": "verified",
             "anchor": {"mode": "adaptive", "minBits": 3, "maxBits": 8},
         });
+        change(&mut config);
         let config_file = folder.join("agent.yaml");
         // JSON is YAML.
         std::fs::write(&config_file, config.to_string())?;

@@ -1,5 +1,7 @@
 //! The names of attributes: OpenTelemetry's `gen_ai.*` where they fit, `lynx.*` otherwise.
 
+use opentelemetry::KeyValue;
+
 /// What is done: `chat` or `text_completion`.
 pub const OPERATION: &str = "gen_ai.operation.name";
 /// Who serves the model: `lynx`.
@@ -43,6 +45,10 @@ pub const TRANSFER: &str = "lynx.transfer.id";
 pub const PEER: &str = "lynx.peer";
 /// Bytes that were moved.
 pub const BYTES: &str = "lynx.bytes";
+/// Those of them that were the anchor's.
+pub const ANCHOR_BYTES: &str = "lynx.bytes.anchor";
+/// Those of them that were the residuals'.
+pub const RESIDUAL_BYTES: &str = "lynx.bytes.residual";
 /// A rate in bits a second: on a transfer its mean, on an anchor what the rest is reckoned with.
 pub const RATE: &str = "lynx.link.bps";
 /// A level of significance: 0 is the anchor.
@@ -61,3 +67,13 @@ pub const DEPLOYMENT: &str = "lynx.deployment";
 pub const GENERATION: &str = "lynx.generation";
 /// The role: `prefill` or `decode`.
 pub const ROLE: &str = "lynx.role";
+
+/// The bytes of a transfer: all, the anchor's, the residuals'.
+pub fn bytes_by_priority([anchor, residual]: [u64; 2]) -> [KeyValue; 3] {
+    let number = |key, bytes| KeyValue::new(key, i64::try_from(bytes).unwrap_or(i64::MAX));
+    [
+        number(BYTES, anchor.saturating_add(residual)),
+        number(ANCHOR_BYTES, anchor),
+        number(RESIDUAL_BYTES, residual),
+    ]
+}

@@ -95,7 +95,8 @@ impl Decoder {
             let time = loading.age(now);
             self.counters.time_to_anchor.observe_time(time);
             let rate = loading.rate(now).bits_per_second();
-            request.spans.anchor_ready(depth_limit, rate);
+            let bytes = loading.received[0].get();
+            request.spans.anchor_ready(depth_limit, rate, bytes);
         }
         request.answer.happened(|answer| {
             let t = answer.seconds(now_ns);

@@ -66,8 +66,9 @@ impl Spans {
     }
 
     /// The anchor is merged.
-    pub(super) fn anchor_ready(&mut self, depth_limit: u32, link_bps: u64) {
+    pub(super) fn anchor_ready(&mut self, depth_limit: u32, link_bps: u64, bytes: u64) {
         if let Some(anchor) = self.anchor.take() {
+            anchor.set(number(attributes::BYTES, bytes));
             anchor.set(number("lynx.draft.limit", depth_limit.into()));
             anchor.set(number(attributes::RATE, link_bps));
             let parent = self.transfer.as_ref().map(Span::context);
@@ -103,7 +104,9 @@ impl Spans {
             }
         }
         if let Some(transfer) = self.transfer.take() {
-            transfer.set(number(attributes::BYTES, bytes.iter().sum()));
+            for attribute in attributes::bytes_by_priority(bytes) {
+                transfer.set(attribute);
+            }
             transfer.set(number(attributes::RATE, rate.bits_per_second()));
             if let Some(why) = failure {
                 transfer.fail(why);

@@ -152,7 +152,7 @@ impl Node {
                 load.pending_bytes += if transfer.delivered {
                     0
                 } else {
-                    transfer.handed
+                    transfer.handed.iter().sum()
                 };
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lynx_proto::peer::v1::{TransferEvent, transfer_event};
-use lynx_telemetry::Span;
+use lynx_telemetry::{Span, attributes};
 use lynx_transport::{SenderHandle, Ticket};
 use lynx_units::{Timestamp, TransferId};
 use tokio::sync::oneshot;
@@ -74,9 +74,10 @@ pub(super) struct Transfer {
     pub(super) work: Option<Arc<Work>>,
     /// Layers of ranges of tokens that were given to the splitting thread.
     pub(super) asked: HashSet<(usize, usize)>,
-    /// How many of them are with the transport, and how many bytes those are.
+    /// How many of them are with the transport, and how many bytes those are, by
+    /// [`Priority::index`](lynx_units::Priority::index).
     pub(super) split: usize,
-    pub(super) handed: u64,
+    pub(super) handed: [u64; 2],
     /// What computing it took.
     pub(super) pace: Pace,
     /// Whether all that was there before the request is given to the splitting thread.
@@ -152,6 +153,7 @@ impl Serving {
             && transfer.delivered
             && transfer.events.is_none()
         {
+            transfer.tell_bytes();
             self.owed = Owed::Nothing;
         }
     }
@@ -194,11 +196,19 @@ impl Transfer {
         self.split * 2 == units.len()
     }
 
+    /// Says in its span how much of it is with the transport, at its end.
+    fn tell_bytes(&self) {
+        for attribute in attributes::bytes_by_priority(self.handed) {
+            self.span.set(attribute);
+        }
+    }
+
     /// Ends it with a reason, unless everything was told; the link is the caller's affair.
     pub(super) fn end(self, status: Status) {
         if let Some(work) = &self.work {
             work.over.store(true, Ordering::Release);
         }
+        self.tell_bytes();
         self.span.fail(status.message());
         if let Some(events) = self.events {
             drop(events.send(Err(status)));

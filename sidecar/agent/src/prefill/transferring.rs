@@ -191,7 +191,7 @@ impl Node {
             work: None,
             asked: HashSet::new(),
             split: 0,
-            handed: 0,
+            handed: [0; 2],
             pace: Pace::default(),
             cached_asked: false,
             computed_unix_ns: now..now,
@@ -415,7 +415,8 @@ impl Node {
             Ok([anchor, residual]) => {
                 if let Some(transfer) = serving.transfer() {
                     transfer.split += 1;
-                    transfer.handed += anchor + residual;
+                    transfer.handed[0] += anchor;
+                    transfer.handed[1] += residual;
                 }
                 self.counters.anchor_bytes.add(anchor);
                 self.counters.residual_bytes.add(residual);

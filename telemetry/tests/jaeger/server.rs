@@ -1,31 +1,32 @@
-//! Traces in a real Jaeger.
-#![expect(
+//! A Jaeger for a test, and what it has been told.
+#![allow(
+    dead_code,
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test's failure is its report"
+    clippy::allow_attributes,
+    reason = "each test program uses a part of it, and what can't be set up has failed"
 )]
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use lynx_telemetry::{self as telemetry, KeyValue, Kind, Settings, attributes, names};
 use serde_json::Value;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A Jaeger that ends with its test.
-struct Jaeger {
+pub(crate) struct Jaeger {
     process: Child,
-    otlp: u16,
+    pub(crate) otlp: u16,
     query: u16,
 }
 
 impl Jaeger {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let found = Command::new(root.join("scripts/kube-tools"))
             .args(["--where", "jaeger"])
@@ -56,14 +57,23 @@ impl Jaeger {
         jaeger
     }
 
-    /// The spans of a trace, once there are `count`.
-    fn spans(&self, trace: &str, count: usize) -> (Vec<Value>, Value) {
+    /// The spans of a trace, once there are `count`, and the processes that made them.
+    pub(crate) fn spans(&self, trace: &str, count: usize) -> (Vec<Value>, Value) {
+        self.spans_when(trace, |spans| spans.len() == count)
+    }
+
+    /// The same once they are as they should be.
+    pub(crate) fn spans_when(
+        &self,
+        trace: &str,
+        are_there: impl Fn(&[Value]) -> bool,
+    ) -> (Vec<Value>, Value) {
         until(|| {
             let answer = get(self.query, &format!("/api/traces/{trace}"))?;
             let answer: Value = serde_json::from_str(&answer).ok()?;
             let trace = &answer["data"][0];
             let spans = trace["spans"].as_array()?.clone();
-            (spans.len() == count).then(|| (spans, trace["processes"].clone()))
+            are_there(&spans).then(|| (spans, trace["processes"].clone()))
         })
     }
 }
@@ -75,72 +85,8 @@ impl Drop for Jaeger {
     }
 }
 
-#[test]
-fn one_trace_has_the_callers_id_every_span_its_parent_and_the_process_its_name() {
-    let jaeger = Jaeger::start();
-    let mut settings = Settings::new("lynx-agent");
-    settings.instance = Some("decode-0".to_owned());
-    settings.attributes = vec![KeyValue::new(attributes::DEPLOYMENT, "smol")];
-    settings.otlp_endpoint = Some(format!("http://127.0.0.1:{}", jaeger.otlp));
-    // What the caller decided wins over the ratio.
-    settings.sampling = 0.0;
-    let guard = telemetry::init(&settings).unwrap();
-
-    let trace = "0af7651916cd43dd8448eb211c80319c";
-    let caller = telemetry::context_from(&format!("00-{trace}-b7ad6b7169203331-01"), "");
-    let request = telemetry::start(names::REQUEST, Kind::Server, &caller);
-    request.set(KeyValue::new(attributes::METHOD, "lynx-exact"));
-    let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-    let end = start + Duration::from_millis(125);
-    let drafted = [KeyValue::new(attributes::DRAFTED, 16)];
-    telemetry::span_at(
-        names::DRAFT,
-        Kind::Internal,
-        request.context(),
-        start,
-        end,
-        drafted,
-    );
-    // As another process would go on.
-    let (traceparent, tracestate) = telemetry::inject(request.context());
-    let there = telemetry::context_from(&traceparent, &tracestate);
-    let prefill = telemetry::start_at(names::PREFILL, Kind::Server, &there, start);
-    prefill.fail("the engine is gone");
-    prefill.end_at(end);
-    drop(request);
-    let nobody = telemetry::start("unsampled", Kind::Server, &telemetry::Context::new());
-    assert!(telemetry::trace_id(nobody.context()).is_some());
-    drop(nobody);
-    drop(guard);
-
-    let (spans, processes) = jaeger.spans(trace, 3);
-    let named = |name: &str| {
-        spans
-            .iter()
-            .find(|span| span["operationName"] == name)
-            .unwrap_or_else(|| panic!("no {name} in {spans:?}"))
-    };
-    let (request, draft, prefill) = (
-        named(names::REQUEST),
-        named(names::DRAFT),
-        named(names::PREFILL),
-    );
-    let parent = |span: &Value| span["references"][0]["spanID"].clone();
-    assert_eq!(parent(request), "b7ad6b7169203331");
-    assert_eq!(parent(draft), request["spanID"]);
-    assert_eq!(parent(prefill), request["spanID"]);
-    assert_eq!(draft["duration"], 125_000);
-    assert_eq!(draft["startTime"], 1_800_000_000_000_000_u64);
-    assert_eq!(tag(&draft["tags"], attributes::DRAFTED), 16);
-    assert_eq!(tag(&request["tags"], attributes::METHOD), "lynx-exact");
-    assert_eq!(tag(&prefill["tags"], "error"), true);
-    let process = &processes[request["processID"].as_str().unwrap()];
-    assert_eq!(process["serviceName"], "lynx-agent");
-    assert_eq!(tag(&process["tags"], "service.instance.id"), "decode-0");
-    assert_eq!(tag(&process["tags"], attributes::DEPLOYMENT), "smol");
-}
-
-fn tag(tags: &Value, key: &str) -> Value {
+/// An attribute of a span or of a process.
+pub(crate) fn tag(tags: &Value, key: &str) -> Value {
     let tags = tags.as_array().unwrap();
     let tag = tags.iter().find(|tag| tag["key"] == key);
     tag.unwrap_or_else(|| panic!("no {key} in {tags:?}"))["value"].clone()
