@@ -21,7 +21,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster test-faults bench bench-peers soak lint images model fuzz fuzz-all profile toolchain build
+.PHONY: help demo test test-metrics test-cluster test-faults bench bench-peers soak lint images model fuzz fuzz-all profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -36,6 +36,11 @@ test: toolchain model ## All tests but those on a cluster
 	@scripts/kube-tools jaeger
 	@echo "  test      workspace"
 	@$(CARGO) test --workspace $(ARGS)
+
+test-metrics: toolchain model ## Every metric moves, and every alert is evaluated, in a real Prometheus, built here
+	@scripts/kube-tools prometheus
+	@echo "  test      metrics, as Prometheus sees them"
+	@$(CARGO) test -p lynx --test metrics -- --ignored
 
 test-cluster: toolchain model ## The tests on a real Kubernetes of one node, built here: operator, pods, the whole journey
 	@scripts/need containerd runc cni ip tc nft iptables nsenter openssl python3
