@@ -10,7 +10,9 @@ use core::time::Duration;
 
 use lynx_units::{BitRate, Bytes, Timestamp};
 
-use crate::limits::{CHUNK_TIME, MAX_CHUNK, MIN_CHUNK, SLACK_TIME};
+use crate::limits::{
+    CHUNK_TIME, MAX_CHUNK, MIN_CHUNK, OFFER_HOLD, PROBE_TIME, ROUND_TRIP_AGE, SLACK_TIME,
+};
 use window::Best;
 
 /// Rate and round trip of a link, as far as they are known.
@@ -65,7 +67,10 @@ struct Flowed {
 #[derive(Debug)]
 pub(crate) struct LinkEstimator {
     rate: Best<BitRate>,
+    /// Of round trips on an empty wire, as far as one is known: behind bulk, a round trip measures the queue, and a window
+    /// made of that would make the queue longer.
     round_trip: Best<Duration>,
+    emptied: Option<Timestamp>,
     /// Where the part of the present sample begins that has no gap, and its latest moment.
     base: Option<(Moment, Moment)>,
     /// What the present sample has from before its last gap, and when that began.
@@ -99,6 +104,7 @@ impl LinkEstimator {
         Self {
             rate: Best::new(Duration::from_millis(200), |a, b| a > b),
             round_trip: Best::new(Duration::from_secs(1), |a, b| a < b),
+            emptied: None,
             base: None,
             carried: Flowed::default(),
             carried_since: Timestamp::ORIGIN,
@@ -117,9 +123,20 @@ impl LinkEstimator {
         }
     }
 
-    /// An echo came back after `time`.
-    pub(crate) fn on_round_trip(&mut self, time: Duration, now: Timestamp) {
-        self.round_trip.add(time, now);
+    /// An echo came back after `time`; `empty` where there was no payload on the wire.
+    pub(crate) fn on_round_trip(&mut self, time: Duration, empty: bool, now: Timestamp) {
+        if empty {
+            self.emptied = Some(now);
+        }
+        if empty || self.round_trip.get().is_none() {
+            self.round_trip.add(time, now);
+        }
+    }
+
+    /// Whether the round trip was last measured on an empty wire so long ago that the path may have changed.
+    pub(crate) fn round_trip_is_old(&self, now: Timestamp) -> bool {
+        self.emptied
+            .is_none_or(|at| now.saturating_since(at) >= ROUND_TRIP_AGE)
     }
 
     /// After `sent` bytes in all there was nothing to send: what is delivered beyond them comes after a gap.
@@ -199,6 +216,15 @@ impl LinkEstimator {
         } else {
             window
         }
+    }
+
+    /// How long an offer that is made now may wait for its answer: behind what may be in flight, and [`OFFER_HOLD`]. `None`
+    /// on a path so long that waiting would leave the wire empty for longer than an anchor gains.
+    pub(crate) fn answer_time(&self) -> Option<Duration> {
+        let estimate = self.estimate();
+        let near = estimate.round_trip? <= OFFER_HOLD / 2;
+        let drained = estimate.rate.time_for(self.bulk_window())?;
+        near.then(|| OFFER_HOLD + drained.min(PROBE_TIME))
     }
 
     fn restart(&mut self, base: Moment) {

@@ -14,6 +14,14 @@ pub const CHUNK_TIME: Duration = Duration::from_millis(1);
 /// How much of the link's time may be in flight on top of the bandwidth-delay product: as long as an end point may be late without
 /// the wire running empty, and what an anchor waits at most behind residuals in flight.
 pub const SLACK_TIME: Duration = Duration::from_millis(4);
+/// How long residuals wait for the answer to an offer whose anchor is there, on top of what is in flight before it: a short
+/// round trip and a moment of the receiving application. What is sent meanwhile would be in front of the anchor; a receiver
+/// that takes longer leaves the wire to the residuals.
+pub const OFFER_HOLD: Duration = Duration::from_millis(10);
+/// How long a round trip that was measured on an empty wire is believed before the wire is emptied to measure it anew.
+pub const ROUND_TRIP_AGE: Duration = Duration::from_secs(10);
+/// How long residuals wait at most for an empty wire and the round trip on it.
+pub const PROBE_TIME: Duration = Duration::from_millis(100);
 
 /// Longest segment, in bytes.
 pub const MAX_SEGMENT: u32 = 256 * 1024 * 1024;

@@ -71,7 +71,7 @@ impl Receiver {
                 .map(|size| size.max(ReceiverConfig::MIN_WINDOW)),
         };
         Ok(Self {
-            session: Session::new(epoch, now),
+            session: Session::new(epoch, now).asking_back(),
             config,
             flow: Flow::new(config, book, now)?,
             transfers: BTreeMap::new(),
@@ -255,6 +255,9 @@ impl Receiver {
             Some(frame) => frame,
             None => self.session.poll(on, now)?,
         };
+        if frame.is_ping() {
+            self.flow.on_ping();
+        }
         let epoch = self.epoch();
         Some(Packet { epoch, frame })
     }

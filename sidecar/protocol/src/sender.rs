@@ -2,6 +2,8 @@
 
 mod error;
 mod event;
+mod flow;
+mod hold;
 mod outgoing;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,10 +15,11 @@ use crate::estimator::LinkEstimator;
 use crate::history::History;
 use crate::lifecycle::{Refused, Sending, SendingInput};
 use crate::limits::{MAX_DESCRIPTOR, MAX_LIFETIME, MAX_TRANSFERS};
-use crate::scheduler::{Piece, Readiness, Scheduler};
+use crate::scheduler::Scheduler;
 use crate::session::Session;
-use crate::wire::{Ack, ChunkHeader, Credit, EncodeError, Frame, Open, Packet};
-use crate::{Code, Extent, LinkEstimate, Reason};
+use crate::wire::{Credit, EncodeError, Frame, Open, Packet};
+use crate::{Code, LinkEstimate, Reason};
+use hold::Hold;
 use outgoing::Outgoing;
 
 pub use error::{OpenError, PublishError};
@@ -52,6 +55,9 @@ pub struct Sender {
     limit: [Bytes; 2],
     /// Whether there was nothing to send since the last chunk.
     paused: bool,
+    hold: Hold,
+    /// Whether there was no payload on the wire when the last ping went out.
+    pinged_empty: bool,
     events: VecDeque<Event>,
     stats: SenderStats,
 }
@@ -68,6 +74,8 @@ impl Sender {
             history: History::default(),
             limit: [Bytes::ZERO; 2],
             paused: true,
+            hold: Hold::default(),
+            pinged_empty: false,
             events: VecDeque::new(),
             stats: SenderStats::default(),
         }
@@ -118,7 +126,7 @@ impl Sender {
             return Err(OpenError::Descriptor(transfer, error));
         }
         self.transfers
-            .insert(transfer, Outgoing::new(transfer, open.plan, deadline));
+            .insert(transfer, Outgoing::new(transfer, open.plan, deadline, now));
         self.deadlines.insert((deadline, transfer));
         self.say(Frame::Open(Open {
             transfer,
@@ -148,6 +156,10 @@ impl Sender {
             }
         } else {
             let queued: Vec<_> = queued.collect();
+            let anchor = queued.iter().any(|(on, ..)| *on == Priority::Anchor);
+            if anchor && let Some(answer) = self.estimator.answer_time() {
+                self.hold.offer(transfer, outgoing.offered + answer);
+            }
             outgoing.held.extend(queued);
         }
         Ok(first)
@@ -192,7 +204,7 @@ impl Sender {
             Frame::Ack(ack) => self.on_ack(*ack, now),
             Frame::Heartbeat(beat) => {
                 if let Some(time) = self.session.on_heartbeat(beat, now) {
-                    self.estimator.on_round_trip(time, now);
+                    self.on_round_trip(time, now);
                 }
             }
             Frame::Cancel(transfer, reason) => {
@@ -232,6 +244,10 @@ impl Sender {
         if let Some(reason) = self.session.on_timeout(now) {
             return self.break_link(reason);
         }
+        self.hold.on_timeout(now);
+        if self.in_flight() > Bytes::ZERO && self.estimator.round_trip_is_old(now) {
+            self.hold.probe(now);
+        }
         while let Some(&(deadline, transfer)) = self.deadlines.first()
             && deadline <= now
         {
@@ -242,7 +258,13 @@ impl Sender {
 
     /// The next thing to write to the connection for `on`; `None` until something changes.
     pub fn poll_transmit(&mut self, on: Priority, now: Timestamp) -> Option<Transmit> {
+        if on == Priority::Anchor && self.in_flight() == Bytes::ZERO && self.hold.take_ping() {
+            self.session.ping();
+        }
         if let Some(frame) = self.session.poll(on, now) {
+            if frame.is_ping() {
+                self.pinged_empty = self.in_flight() == Bytes::ZERO;
+            }
             let epoch = self.epoch();
             return Some(Transmit::Frame(Packet { epoch, frame }));
         }
@@ -251,7 +273,7 @@ impl Sender {
         }
         let chunk = self.estimate().chunk();
         let piece = self
-            .may_send(on)
+            .may_send(on, now)
             .then(|| self.scheduler.next(on, chunk, self.credit(on)))
             .flatten();
         match piece {
@@ -268,88 +290,17 @@ impl Sender {
         if self.is_over() {
             return None;
         }
-        let silence = self.session.next_timeout();
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
-        Some(deadline.map_or(silence, |deadline| deadline.min(silence)))
+        [deadline, self.hold.next()]
+            .into_iter()
+            .flatten()
+            .chain([self.session.next_timeout()])
+            .min()
     }
 
     /// The next thing that the application should know.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    /// Which priority may go.
-    fn may_send(&self, on: Priority) -> bool {
-        let anchor = self
-            .scheduler
-            .readiness(Priority::Anchor, self.credit(Priority::Anchor));
-        match (on, anchor) {
-            // An anchor goes as soon as its connection can take it.
-            (Priority::Anchor, _) => true,
-            // A residual never goes before an anchor that can go.
-            (Priority::Residual, Readiness::Ready) => false,
-            // Otherwise it may fill the wire, but build no queue in front of the next anchor. Anchors that the kernel
-            // still holds count as well: sharing the path would slow them down.
-            (Priority::Residual, Readiness::Idle | Readiness::Blocked) => {
-                self.in_flight() < self.estimator.bulk_window()
-            }
-        }
-    }
-
-    /// What the receiver still allows.
-    fn credit(&self, on: Priority) -> Bytes {
-        self.limit[on.index()] - self.stats.sent[on.index()]
-    }
-
-    fn sent(&self) -> Bytes {
-        self.stats.sent.into_iter().sum()
-    }
-
-    fn in_flight(&self) -> Bytes {
-        self.sent() - self.stats.acknowledged.into_iter().sum()
-    }
-
-    /// Tells the estimators of both sides where the flow has a gap that is not the wire's doing.
-    fn note_idle(&mut self) {
-        let ready = |on| self.scheduler.readiness(on, self.credit(on)) == Readiness::Ready;
-        if !Priority::ALL.into_iter().any(ready) {
-            self.estimator.on_idle(self.sent());
-            self.paused = true;
-        }
-    }
-
-    fn hand_out(&mut self, on: Priority, piece: &Piece) -> ChunkHeader {
-        let extent = Extent {
-            transfer: piece.key.transfer,
-            unit: piece.key.unit,
-            segment: piece.key.segment,
-            offset: piece.offset,
-            len: piece.len,
-        };
-        self.stats.sent[on.index()] += extent.bytes();
-        self.stats.chunks[on.index()] += 1;
-        if piece.ends_segment() {
-            self.on_segment_sent(extent.transfer);
-        }
-        ChunkHeader {
-            epoch: self.epoch(),
-            extent,
-            after_pause: core::mem::take(&mut self.paused),
-            segment_len: piece.whole.len,
-            segment_checksum: piece.whole.checksum,
-            payload_crc: 0,
-        }
-    }
-
-    fn on_segment_sent(&mut self, transfer: TransferId) {
-        if let Some(outgoing) = self.transfers.get_mut(&transfer) {
-            outgoing.unsent = outgoing.unsent.saturating_sub(1);
-            if outgoing.unsent == 0
-                && let Ok(state) = outgoing.state.step(SendingInput::AllSent)
-            {
-                outgoing.state = state;
-            }
-        }
     }
 
     fn on_accept(&mut self, transfer: TransferId) {
@@ -360,6 +311,7 @@ impl Sender {
         match outgoing.state.step(SendingInput::Accept) {
             Ok(state) => {
                 outgoing.state = state;
+                self.hold.answered(transfer);
                 for (priority, key, whole) in core::mem::take(&mut outgoing.held) {
                     self.scheduler.push(priority, key, whole);
                 }
@@ -393,25 +345,6 @@ impl Sender {
         }
     }
 
-    fn on_ack(&mut self, ack: Ack, now: Timestamp) {
-        let lies = ack
-            .received
-            .iter()
-            .zip(&self.stats.sent)
-            .any(|(received, sent)| received > sent);
-        if lies {
-            return self.break_link(Reason::new(
-                Code::Protocol,
-                "the receiving side acknowledged bytes that were never sent",
-            ));
-        }
-        for (acknowledged, received) in self.stats.acknowledged.iter_mut().zip(ack.received) {
-            *acknowledged = received.max(*acknowledged);
-        }
-        let delivered = self.stats.acknowledged.into_iter().sum();
-        self.estimator.on_delivery(delivered, ack.clock, now);
-    }
-
     /// Takes a last step of a transfer, and says so to the application.
     fn finish(
         &mut self,
@@ -429,6 +362,7 @@ impl Sender {
         };
         let deadline = outgoing.deadline;
         self.transfers.remove(&transfer);
+        self.hold.answered(transfer);
         self.deadlines.remove(&(deadline, transfer));
         self.scheduler.remove(deadline, transfer);
         self.history.add(transfer);

@@ -20,6 +20,10 @@ pub(crate) struct Session {
     control: VecDeque<Frame<'static>>,
     /// The stamp that the peer wants back.
     echo: Option<u64>,
+    /// Whether a ping of the peer is answered by one of our own.
+    asks_back: bool,
+    /// A ping to make besides the regular ones.
+    ping_due: bool,
     over: bool,
     stale_frames: u64,
 }
@@ -31,8 +35,19 @@ impl Session {
             liveness: Liveness::new(now),
             control: VecDeque::new(),
             echo: None,
+            asks_back: false,
+            ping_due: false,
             over: false,
             stale_frames: 0,
+        }
+    }
+
+    /// The same for the side that is sent to: it pings whenever the other side does, because that side knows when the wire
+    /// is empty. One of the two sides only, or no ping would be the last.
+    pub(crate) fn asking_back(self) -> Self {
+        Self {
+            asks_back: true,
+            ..self
         }
     }
 
@@ -69,6 +84,7 @@ impl Session {
     pub(crate) fn on_heartbeat(&mut self, beat: &Heartbeat, now: Timestamp) -> Option<Duration> {
         if beat.stamp != 0 {
             self.echo = Some(beat.stamp);
+            self.ping_due = self.asks_back;
         }
         // A peer can echo what it likes; only a stamp that we can have made lately counts.
         let sent = beat.echo.checked_sub(1).map(Duration::from_nanos)?;
@@ -83,6 +99,11 @@ impl Session {
             Code::Silent,
             &format!("the {silent:?} connection was silent for {SILENCE_LIMIT:?}"),
         ))
+    }
+
+    /// Pings with the next heartbeat, which is now.
+    pub(crate) fn ping(&mut self) {
+        self.ping_due = true;
     }
 
     /// Queues a frame; `false` where the peer has let too many pile up.
@@ -111,9 +132,10 @@ impl Session {
         if on == Priority::Residual {
             return due.then(Heartbeat::default);
         }
+        let ping = core::mem::take(&mut self.ping_due) || due;
         let echo = self.echo.take();
-        (due || echo.is_some()).then(|| Heartbeat {
-            stamp: if due { stamp(now) } else { 0 },
+        (ping || echo.is_some()).then(|| Heartbeat {
+            stamp: if ping { stamp(now) } else { 0 },
             echo: echo.unwrap_or(0),
         })
     }

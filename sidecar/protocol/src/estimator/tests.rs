@@ -124,13 +124,13 @@ fn an_idle_link_keeps_its_estimate() {
 #[test]
 fn the_shortest_round_trip_of_ten_seconds_counts() {
     let mut estimator = LinkEstimator::new();
-    estimator.on_round_trip(Duration::from_millis(3), at(0));
-    estimator.on_round_trip(Duration::from_millis(9), at(500));
+    estimator.on_round_trip(Duration::from_millis(3), true, at(0));
+    estimator.on_round_trip(Duration::from_millis(9), true, at(500));
     assert_eq!(
         estimator.estimate().round_trip,
         Some(Duration::from_millis(3))
     );
-    estimator.on_round_trip(Duration::from_millis(5), at(10_000));
+    estimator.on_round_trip(Duration::from_millis(5), true, at(10_000));
     assert_eq!(
         estimator.estimate().round_trip,
         Some(Duration::from_millis(5))
@@ -141,7 +141,7 @@ fn the_shortest_round_trip_of_ten_seconds_counts() {
 fn the_window_shrinks_to_little_more_than_the_wire_holds() {
     let mut estimator = LinkEstimator::new();
     assert_eq!(estimator.bulk_window(), Bytes::from_kib(128));
-    estimator.on_round_trip(Duration::from_millis(4), at(0));
+    estimator.on_round_trip(Duration::from_millis(4), true, at(0));
     for ms in 0..20 {
         estimator.on_delivery(delivered(ms), Duration::from_millis(ms), at(ms));
     }

@@ -25,6 +25,8 @@ pub(super) struct Flow {
     last_chunk: Timestamp,
     ack_due: bool,
     received: [Bytes; 2],
+    /// What had been received when the last ping went out.
+    pinged: Bytes,
     chunks: [u64; 2],
 }
 
@@ -43,6 +45,7 @@ impl Flow {
             last_chunk: now,
             ack_due: false,
             received: [Bytes::ZERO; 2],
+            pinged: Bytes::ZERO,
             chunks: [0; 2],
         };
         flow.raise(now);
@@ -65,8 +68,16 @@ impl Flow {
         }
     }
 
+    /// A ping goes out.
+    pub(super) fn on_ping(&mut self) {
+        self.pinged = self.received.into_iter().sum();
+    }
+
+    /// Its echo came back after `time`.
     pub(super) fn on_round_trip(&mut self, time: Duration, now: Timestamp) {
-        self.estimator.on_round_trip(time, now);
+        let received: Bytes = self.received.into_iter().sum();
+        self.estimator
+            .on_round_trip(time, received == self.pinged, now);
     }
 
     /// A chunk is coming; `false` where the sender may not have sent it.

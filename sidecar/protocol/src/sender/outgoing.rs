@@ -20,6 +20,7 @@ pub(super) struct Outgoing {
     pub(super) state: Sending,
     pub(super) transfer: TransferId,
     pub(super) deadline: Timestamp,
+    pub(super) offered: Timestamp,
     plan: Arc<TransferPlan>,
     /// How many segments of each unit were published.
     published: Vec<u8>,
@@ -30,12 +31,18 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(transfer: TransferId, plan: Arc<TransferPlan>, deadline: Timestamp) -> Self {
+    pub(super) fn new(
+        transfer: TransferId,
+        plan: Arc<TransferPlan>,
+        deadline: Timestamp,
+        offered: Timestamp,
+    ) -> Self {
         let units = plan.units() as usize;
         Self {
             state: Sending::Offered,
             transfer,
             deadline,
+            offered,
             published: vec![0; units],
             held: Vec::new(),
             unsent: units * plan.segments(),

@@ -51,6 +51,13 @@ pub enum Frame<'a> {
     Done(TransferId),
 }
 
+impl Frame<'_> {
+    /// Whether it is a heartbeat that asks for an echo.
+    pub(crate) fn is_ping(&self) -> bool {
+        matches!(self, Self::Heartbeat(beat) if beat.stamp != 0)
+    }
+}
+
 /// The dialling side introduces itself on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {

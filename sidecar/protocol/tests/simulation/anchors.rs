@@ -12,25 +12,28 @@ use super::random::Random;
 use super::work::Job;
 
 /// A pair over a path of this rate with this delay each way.
-fn pair(jobs: Vec<Job>, rate: BitRate, delay: Duration) -> Pair {
-    let paths = [Path::new(rate, delay), Path::new(rate, delay)];
+fn pair(jobs: Vec<Job>, path: &Path) -> Pair {
+    let paths = [path.clone(), path.clone()];
     Pair::new(Setup::new(jobs, paths, 1).roomy())
 }
 
-/// How long the anchor of a transfer takes that is published when another's residuals are under way, or alone.
-fn anchor_time(rate: BitRate, delay: Duration, bulk: bool) -> (Duration, Pair) {
-    let start = Duration::from_millis(600);
+/// How long the anchor of a transfer takes that is published at `start`, with another's residuals under way or alone.
+fn anchor_time(path: &Path, start: Duration, bulk: bool) -> (Duration, Pair) {
     let mut urgent = Job::new(100, 4, 50_000);
     urgent.open_at = start;
     urgent.lifetime = Duration::from_secs(30);
     let mut jobs = vec![urgent];
     if bulk {
-        let mut bulk = Job::new(1, rate_units(rate), 50_000);
+        let mut bulk = Job::new(
+            1,
+            rate_units(path.rate, start + Duration::from_millis(500)),
+            50_000,
+        );
         bulk.lifetime = Duration::from_secs(60);
         jobs.push(bulk);
     }
-    let mut pair = pair(jobs, rate, delay);
-    pair.run(Duration::from_millis(900));
+    let mut pair = pair(jobs, path);
+    pair.run(start + Duration::from_millis(300));
     let anchor = pair.receiving.anchors[&TransferId(100)];
     (anchor - Timestamp::from_origin(start), pair)
 }
@@ -43,7 +46,7 @@ fn a_slow_prefill_does_not_make_the_link_look_slow() {
     let mut job = Job::new(1, 30, 50_000);
     job.pace = Duration::from_millis(40);
     job.lifetime = Duration::from_secs(60);
-    let mut pair = pair(vec![job], rate, delay);
+    let mut pair = pair(vec![job], &Path::new(rate, delay));
     pair.run(END);
     let sides = [
         pair.sending.sender.estimate().rate,
@@ -55,9 +58,9 @@ fn a_slow_prefill_does_not_make_the_link_look_slow() {
     }
 }
 
-/// Units of 200 kB for more than a second, less than half of which is anchors.
-fn rate_units(rate: BitRate) -> u32 {
-    let bytes = rate.bytes_in(Duration::from_millis(1_100)).get();
+/// Units of 200 kB for more than this time, less than half of which is anchors.
+fn rate_units(rate: BitRate, time: Duration) -> u32 {
+    let bytes = rate.bytes_in(time).get();
     u32::try_from(bytes / 200_000 + 1).unwrap()
 }
 
@@ -67,8 +70,10 @@ fn an_anchor_waits_behind_bulk_for_little_more_than_the_window_of_the_link() {
         for micros in [100, 5_000] {
             let rate = BitRate::from_megabits_per_second(megabits);
             let delay = Duration::from_micros(micros);
-            let (alone, _) = anchor_time(rate, delay, false);
-            let (behind, pair) = anchor_time(rate, delay, true);
+            let path = Path::new(rate, delay);
+            let start = Duration::from_millis(600);
+            let (alone, _) = anchor_time(&path, start, false);
+            let (behind, pair) = anchor_time(&path, start, true);
             let link = pair.sending.sender.estimate();
             let chunk = rate.time_for(Bytes::new(link.chunk().into())).unwrap();
             // What may be in flight, and the chunk that is being written.
@@ -90,6 +95,35 @@ fn an_anchor_waits_behind_bulk_for_little_more_than_the_window_of_the_link() {
             let goodput = BitRate::from_delivery(received, pair.time - Timestamp::ORIGIN);
             assert!(
                 goodput.bits_per_second() >= true_rate / 100 * 97,
+                "{goodput} of {rate}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_anchor_waits_no_longer_however_long_the_bulk_has_been_under_way() {
+    let rate = BitRate::from_megabits_per_second(20);
+    // On a long path an anchor waits behind what is in flight twice: its offer does, and so does it.
+    for (micros, windows) in [(100, 1), (2_000, 1), (5_000, 2)] {
+        let delay = Duration::from_micros(micros);
+        let mut path = Path::new(rate, delay);
+        path.queue = Duration::from_millis(100);
+        let (alone, _) = anchor_time(&path, Duration::from_secs(1), false);
+        for seconds in [1, 12, 24] {
+            let (behind, pair) = anchor_time(&path, Duration::from_secs(seconds), true);
+            let link = pair.sending.sender.estimate();
+            let chunk = rate.time_for(Bytes::new(link.chunk().into())).unwrap();
+            // What may be in flight, and the chunk that is being written.
+            let bound = (2 * delay * 5 / 4 + 3 * chunk) * windows;
+            assert!(
+                behind <= alone + bound,
+                "after {seconds} s of bulk {behind:?}, and {alone:?} alone: {link:?}"
+            );
+            let received = pair.receiving.receiver.stats().received.into_iter().sum();
+            let goodput = BitRate::from_delivery(received, pair.time - Timestamp::ORIGIN);
+            assert!(
+                goodput.bits_per_second() >= rate.bits_per_second() / 100 * 98,
                 "{goodput} of {rate}"
             );
         }
@@ -121,7 +155,8 @@ impl Shared {
     fn anchor(&self, bulk: u64) -> (Duration, Duration) {
         let mut urgent = Job::new(100, 20, 50_000);
         urgent.open_at = self.start;
-        let job = |link| Job::new(link, rate_units(self.rate), 50_000);
+        let units = rate_units(self.rate, Duration::from_millis(1_100));
+        let job = |link| Job::new(link, units, 50_000);
         let mut lives: Vec<_> = (1..=bulk)
             .map(|link| vec![Life::whole(vec![job(link)])])
             .collect();

@@ -20,6 +20,9 @@ const RECEIVE_BUFFER: usize = 1024 * 1024;
 pub(crate) struct Path {
     pub(crate) rate: BitRate,
     pub(crate) delay: Duration,
+    /// How much of the wire's time waits in a queue in front of it, in the order in which it came, as in a switch. Without
+    /// one, the streams take turns at the wire, as in a sending host.
+    pub(crate) queue: Duration,
     /// Up to so much is added to a packet's delay; packets of a stream stay in order.
     pub(crate) jitter: Duration,
     /// What is added to the delay of each of a link's two streams, so that what was sent first on one comes after what was
@@ -41,6 +44,7 @@ impl Path {
         Self {
             rate,
             delay,
+            queue: Duration::ZERO,
             jitter: Duration::ZERO,
             skew: [Duration::ZERO; 2],
             steps: Vec::new(),
@@ -161,7 +165,7 @@ impl Direction {
         if self.is_stalled(now) {
             return;
         }
-        while self.free_at <= now && self.send_packet(now) {}
+        while self.free_at <= now + self.path.queue && self.send_packet(now) {}
         for number in 0..self.streams.len() {
             if !self.is_dead(number, now) {
                 self.streams[number].arrive(now);
@@ -175,7 +179,9 @@ impl Direction {
         let arrivals = alive().filter_map(|stream| self.streams[stream].arrivals.front());
         let departure = alive()
             .any(|stream| self.streams[stream].can_send())
-            .then_some(self.free_at);
+            .then_some(Timestamp::from_origin(
+                self.free_at.since_origin().saturating_sub(self.path.queue),
+            ));
         let next = arrivals.map(|&(at, _)| at).chain(departure).min()?;
         match self.path.stall {
             Some((from, until)) if from <= now.max(next) && now.max(next) < until => Some(until),
