@@ -20,6 +20,8 @@ pub(crate) enum Knob {
     /// One connection is slower than the other.
     Skew,
     RateSteps,
+    /// What is sent waits in front of the wire in one row.
+    Queue,
     Cut,
     Corruption,
     Stall,
@@ -50,11 +52,12 @@ pub(crate) enum Knob {
 }
 
 impl Knob {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Delay,
         Self::Jitter,
         Self::Skew,
         Self::RateSteps,
+        Self::Queue,
         Self::Cut,
         Self::Corruption,
         Self::Stall,
@@ -207,6 +210,7 @@ impl<'a> Draw<'a> {
         let rate = BitRate::from_megabits_per_second(self.within(20, 2000));
         let mut path = Path::new(rate, self.millis(Knob::Delay, 20));
         path.jitter = self.millis(Knob::Jitter, 5);
+        path.queue = self.millis(Knob::Queue, 50);
         path.skew = [(); 2].map(|()| self.millis(Knob::Skew, 30));
         path.steps = (0..5)
             .map(|step| {
