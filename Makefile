@@ -21,7 +21,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-metrics test-cluster test-faults bench bench-peers soak lint images model fuzz fuzz-all profile toolchain build
+.PHONY: help demo test test-metrics test-cluster test-cuda test-faults bench bench-peers soak lint images model fuzz fuzz-all profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -32,7 +32,7 @@ demo: model build ## Two nodes on this machine, a narrow link between them, and 
 	@$(LYNX) demo --report out/demo.html $(ARGS)
 
 test: toolchain model ## All tests but those on a cluster
-	@scripts/need python3 pip
+	@scripts/need c++ python3 pip
 	@scripts/kube-tools jaeger
 	@echo "  test      workspace"
 	@$(CARGO) test --workspace $(ARGS)
@@ -56,6 +56,13 @@ test-cluster: toolchain model ## The tests on a real Kubernetes of one node, bui
 	    status=$$?; tests/cluster/control-plane down; exit $$status
 	@echo "  test      the journey, on a node"
 	@tests/cluster/end-to-end $(IMAGES:%=out/images/%.tar)
+
+test-cuda: toolchain ## The CUDA kernels without a GPU: run on the CPU against the codec, compiled for three GPUs within their budget
+	@scripts/need cc c++ python3 pip
+	@echo "  test      the kernels, on the CPU"
+	@$(CARGO) test --quiet -p lynx-cuda-shim $(ARGS)
+	@echo "  compile   the kernels, for GPUs"
+	@kernels/cuda/compile
 
 test-faults: toolchain model ## Faults with real processes in network namespaces, as root (ARGS=--long for 1,000 and all phases)
 	@scripts/need ip tc cc python3

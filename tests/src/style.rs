@@ -1,7 +1,10 @@
 //! What a file of the repository may not contain.
 
-/// Lines of a Rust file above which it wants to be two.
-pub const MAX_RUST_LINES: usize = 500;
+/// Lines of a file of code above which it wants to be two.
+pub const MAX_LINES: usize = 500;
+
+/// What code's names end with: Rust, CUDA and C++.
+const CODE: [&str; 5] = [".rs", ".cu", ".cuh", ".cpp", ".hpp"];
 
 /// Texts that name a machine or put work off. In pieces, so that this file does not contain them.
 const FORBIDDEN: [&str; 6] = [
@@ -31,9 +34,9 @@ pub fn objections(path: &str, text: &str) -> Vec<String> {
         }
     }
     let lines = text.lines().count();
-    if is_rust && lines > MAX_RUST_LINES {
+    if CODE.iter().any(|end| path.ends_with(end)) && lines > MAX_LINES {
         found.push(format!(
-            "{path}: {lines} lines, more than {MAX_RUST_LINES}: split it at a noun"
+            "{path}: {lines} lines, more than {MAX_LINES}: split it at a noun"
         ));
     }
     found
@@ -65,11 +68,10 @@ mod tests {
 
     #[test]
     fn a_long_file_is_found_from_its_first_line_too_many() {
-        assert!(objections("a.rs", &"\n".repeat(MAX_RUST_LINES)).is_empty());
-        assert_eq!(
-            objections("a.rs", &"\n".repeat(MAX_RUST_LINES + 1)).len(),
-            1
-        );
-        assert!(objections("a.md", &"\n".repeat(MAX_RUST_LINES + 1)).is_empty());
+        for code in ["a.rs", "a.cu", "a.cuh"] {
+            assert!(objections(code, &"\n".repeat(MAX_LINES)).is_empty());
+            assert_eq!(objections(code, &"\n".repeat(MAX_LINES + 1)).len(), 1);
+        }
+        assert!(objections("a.md", &"\n".repeat(MAX_LINES + 1)).is_empty());
     }
 }

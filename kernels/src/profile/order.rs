@@ -33,11 +33,11 @@ impl LayerOrder {
         })
     }
 
-    /// The words of `head`'s K tiles in their order; `None` for plane-major.
+    /// The words of `head`'s K tiles in their order, as `channel * 8 + plane`; `None` for plane-major.
     ///
     /// # Panics
     /// Where the order is that of a shape with fewer heads.
-    pub(crate) fn words(&self, head: usize) -> Option<&[u16]> {
+    pub fn words(&self, head: usize) -> Option<&[u16]> {
         if self.heads.is_empty() {
             None
         } else {

@@ -1,0 +1,39 @@
+// Splits and merges units of KV in GPU memory, bit for bit as kernels/src/scalar.rs does; docs/cuda.md says how.
+#include "raw.cuh"
+#ifdef LYNX_V
+#include "v.cuh"
+#else
+#include "k.cuh"
+#endif
+
+// Values to parameters, raw tokens and words. Counts escaped groups in `status[0]`.
+LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
+lynx_split(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
+    const Unit &unit = units[blockIdx.z];
+#ifndef LYNX_WHOLE
+    if (blockIdx.y == plan.blocks) return copy_raw<false>(plan, unit);
+#endif
+    split_tile(plan, unit);
+}
+
+// Parameters, raw tokens and the words of the first steps to values. Impossible parameters are told in `status[1]`.
+LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
+lynx_merge(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
+    const Unit &unit = units[blockIdx.z];
+#ifndef LYNX_WHOLE
+    if (blockIdx.y == plan.blocks) return copy_raw<true>(plan, unit);
+#endif
+    merge_tile(plan, unit);
+}
+
+// The values of escaped groups to the head's end; after a split that counted any.
+LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
+lynx_escape(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
+    copy_escaped<false>(plan, units[blockIdx.z]);
+}
+
+// Their values back; after a merge of a head that has any.
+LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
+lynx_unescape(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
+    copy_escaped<true>(plan, units[blockIdx.z]);
+}

@@ -1,0 +1,13 @@
+// One build of the kernels, compiled for the CPU: LYNX_ENTRY is the name by which Rust calls it.
+#include "cuda.hpp"
+
+// Builds have functions of the same names, which the linker must not take for the same.
+namespace {
+#include "kernels.cu"
+
+void (*const KERNELS[])(Plan, const Unit *) = {lynx_split, lynx_merge, lynx_escape, lynx_unescape};
+}  // namespace
+
+extern "C" const char *LYNX_ENTRY(uint32_t kernel, const Plan *plan, const Unit *units, const shim::Index *blocks, uint64_t seed) {
+    return shim::launch(*blocks, LYNX_THREADS, seed, [&] { KERNELS[kernel](*plan, units); });
+}

@@ -1,0 +1,106 @@
+//! The structures of `kernels/cuda/unit.cuh`, field by field. Addresses are those of the device.
+
+/// The coded tokens of a block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// Of the first, from the first page's start.
+    pub position: u32,
+    /// 16 to 64.
+    pub tokens: u32,
+    /// Bytes of a word (K) or tokens (V) in all tiles of earlier blocks.
+    pub before: u32,
+    /// Whether words can be moved 16 bytes at a time.
+    pub aligned: u32,
+}
+
+/// Raw tokens in a row.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Of the first, from the first page's start.
+    pub position: u32,
+    /// How many.
+    pub tokens: u32,
+}
+
+/// What all units of a launch have in common. Strides are in elements.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// From a page to the next.
+    pub page_stride: u64,
+    /// From a token to the next in its page.
+    pub token_stride: u32,
+    /// From a head to the next.
+    pub head_stride: u32,
+    /// Binary logarithm of a page's tokens.
+    pub page_shift: u32,
+    /// KV heads.
+    pub heads: u32,
+    /// Blocks with coded tokens.
+    pub blocks: u32,
+    /// Runs of raw tokens.
+    pub runs: u32,
+    /// Steps to merge; all for a split.
+    pub steps: u32,
+    /// V: planes of the first step.
+    pub anchor: u32,
+    /// V: planes of all `steps`.
+    pub planes: u32,
+    /// Bytes of all parameters.
+    pub param_bytes: u32,
+    /// Tokens of all runs.
+    pub raw_tokens: u32,
+    /// K: words of a tile before each step.
+    pub ends: [u32; 9],
+    /// The blocks.
+    pub block: [Block; 9],
+    /// The runs.
+    pub run: [Run; 4],
+}
+
+/// One unit's memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unit {
+    /// The engine's cache: the first page's first element.
+    pub kv: u64,
+    /// The number of each page (u32), from the one that holds the unit's first token.
+    pub pages: u64,
+    /// K: [`Places`](crate::Places).
+    pub places: u64,
+    /// K, to merge: [`Cut`](crate::Cut).
+    pub cuts: u64,
+    /// K: [`Launch::owners`](crate::Launch::owners).
+    pub owners: u64,
+    /// The head.
+    pub head: u64,
+    /// The steps.
+    pub step: [u64; 8],
+    /// [`Status`].
+    pub status: u64,
+}
+
+/// What a launch found out about a unit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Groups that a split escaped: with any, their values are still missing in the head.
+    pub escaped: u32,
+    /// The first `tile << 16 | group` whose parameters a merge found impossible; all ones for none.
+    pub refused: u32,
+}
+
+impl Status {
+    /// What a unit has before a launch.
+    pub const NEW: Self = Self {
+        escaped: 0,
+        refused: u32::MAX,
+    };
+
+    /// The first (tile, group) with impossible parameters.
+    pub fn refusal(self) -> Option<(u32, u32)> {
+        (self.refused != u32::MAX).then_some((self.refused >> 16, self.refused & 0xffff))
+    }
+}
