@@ -3,27 +3,13 @@
 
 mod support;
 
-use std::net::{Ipv4Addr, SocketAddr};
-
 use lynx::chat::Chat;
-use lynx::cluster::{Cluster, Options, RunSpec};
+use lynx::cluster::{Cluster, RunSpec};
 use lynx::run::{Event, Method, Scenario};
-use lynx_units::{BitRate, Width};
+use lynx_units::Width;
 
 const ANSWER: u32 = 12;
 const PROMPT: usize = 600;
-
-fn options() -> Options {
-    Options {
-        program: env!("CARGO_BIN_EXE_lynx").into(),
-        model: support::model(),
-        profile: None,
-        link: BitRate::from_megabits_per_second(20),
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        threads: 2,
-        max_tokens: 700,
-    }
-}
 
 fn spec(method: Method) -> RunSpec {
     let chat = Chat::open(&support::model()).unwrap();
@@ -40,7 +26,7 @@ fn spec(method: Method) -> RunSpec {
 
 /// Kills a process of a cluster as soon as `moment` comes in the middle of a request; the answer before, and this one.
 async fn answers(victim: &str, moment: impl Fn(&Event) -> bool) -> [anyhow::Result<Vec<u32>>; 2] {
-    let mut cluster = Cluster::start(&options()).await.unwrap();
+    let mut cluster = Cluster::start(&support::options(20, 2, 700)).await.unwrap();
     let processes = cluster.processes();
     let found = processes.iter().find(|(name, _)| name == victim);
     let mut process = Some(found.expect("a process of that name").1);

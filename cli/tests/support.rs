@@ -7,9 +7,13 @@
     reason = "each test program uses a part of it, and what can't be set up has failed"
 )]
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::Duration;
+
+use lynx::cluster::Options;
+use lynx_units::BitRate;
 
 /// The command under test.
 pub(crate) fn lynx() -> Command {
@@ -31,6 +35,19 @@ pub(crate) fn model() -> PathBuf {
         path.display()
     );
     path
+}
+
+/// Nodes of the program under test and the default model, whose engines have room for so many tokens.
+pub(crate) fn options(link_megabits: u64, threads: usize, max_tokens: u32) -> Options {
+    Options {
+        program: env!("CARGO_BIN_EXE_lynx").into(),
+        model: model(),
+        profile: None,
+        link: BitRate::from_megabits_per_second(link_megabits),
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        threads,
+        max_tokens,
+    }
 }
 
 /// A temporary folder.
