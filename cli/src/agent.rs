@@ -45,7 +45,7 @@ async fn attend(config: Config) -> Result<()> {
     }
 }
 
-/// Tells when an engine is refused, is attached, and when a link is up, each for the first time.
+/// Tells when an engine is refused, is attached, and when all links are up, each for the first time.
 async fn tell_states(status: &mut watch::Receiver<Status>) -> Result<(), watch::error::RecvError> {
     let first = status.wait_for(|status| status.ready || status.attach_error.is_some());
     let refused = first.await?.attach_error.clone();
@@ -55,7 +55,7 @@ async fn tell_states(status: &mut watch::Receiver<Status>) -> Result<(), watch::
     status.wait_for(|status| status.ready).await?;
     attended::tell("attached", json!({}));
     status
-        .wait_for(|status| status.links.iter().any(|link| link.up))
+        .wait_for(|status| !status.links.is_empty() && status.links.iter().all(|link| link.up))
         .await?;
     attended::tell("linked", json!({}));
     pending().await

@@ -116,6 +116,8 @@ pub enum Bench {
     Peer(Peer),
     /// Many clients at once for a while: whether every answer is right, and what grows meanwhile
     Soak(Soak),
+    /// Conversations over two prefill and two decode nodes: what it saves that a turn finds the ones before it
+    Turns(Turns),
 }
 
 /// `lynx bench peer`.
@@ -190,6 +192,20 @@ pub struct Soak {
     /// Tokens of KV for each engine
     #[arg(long, value_name = "N", default_value = "8192", value_parser = clap::value_parser!(u32).range(64..))]
     pub max_tokens: u32,
+}
+
+/// `lynx bench turns`.
+#[derive(Debug, Args)]
+pub struct Turns {
+    /// What to run it on
+    #[command(flatten)]
+    pub model: Model,
+    /// Where the rows go
+    #[command(flatten)]
+    pub output: Output,
+    /// The emulated links' rate, each
+    #[arg(long, value_name = "RATE", default_value = "1gbit")]
+    pub link: BitRate,
 }
 
 /// `lynx bench accuracy`.

@@ -7,6 +7,7 @@ pub mod peer;
 pub mod print;
 pub mod soak;
 pub mod ttft;
+pub mod turns;
 
 use std::path::Path;
 

@@ -2,9 +2,11 @@
 //!
 //! The parent of the demo and of the benches: it starts the same four programs that a cluster runs, and asks the decode
 //! agent's endpoint like any client. Dropping a [`Cluster`] ends all of them, and a process whose parent was killed reads
-//! the end of its input and leaves.
+//! the end of its input and leaves. Where one node of a kind is not enough, a [`Shape`] says how many there are; whatever
+//! is not about a certain node is about the first.
 
 mod endpoint;
+mod node;
 mod process;
 
 use std::net::SocketAddr;
@@ -12,23 +14,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use futures::future::{FutureExt as _, select_all};
+use lynx_agent::config::Role;
 use lynx_transport::emulate::{LinkOptions, Relay};
 use lynx_units::{BitRate, Width};
 use serde_json::{Value, json};
 
-use self::endpoint::Endpoint;
-use self::process::Process;
+use self::node::{ANY_PORT, Node, free_address};
 use crate::run::{AnchorWidths, Event, Method, Scenario};
 
 /// How long to wait for the end of a process that may be what is wrong.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What the engines' model is called at the endpoint.
 const MODEL: &str = "model";
-/// More requests than any bench has at a time.
-const QUEUE: u32 = 1024;
-/// An address whose port the system chooses.
-const ANY_PORT: &str = "127.0.0.1:0";
 
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
@@ -66,12 +65,30 @@ pub struct RunSpec {
     pub anchor: Option<Width>,
 }
 
-/// Two nodes and a link.
+/// How many nodes there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Prefill nodes, each behind an emulated link of its own.
+    pub prefills: usize,
+    /// Decode nodes, each linked to every prefill node.
+    pub decodes: usize,
+}
+
+impl Shape {
+    /// One of each.
+    pub const PAIR: Self = Self {
+        prefills: 1,
+        decodes: 1,
+    };
+}
+
+/// Nodes and the links between them.
 #[derive(Debug)]
 pub struct Cluster {
-    prefill: Node,
-    decode: Node,
-    link: Arc<Relay>,
+    prefills: Vec<Node>,
+    decodes: Vec<Node>,
+    /// To each prefill node.
+    links: Vec<Arc<Relay>>,
     /// Sockets, configurations and KV pools; held for its life, and dropped after the processes.
     folder: tempfile::TempDir,
 }
@@ -89,17 +106,8 @@ pub struct Outcome {
     pub memory_bytes: [Option<u64>; 2],
 }
 
-/// An agent, its engine, and where the agent answers.
-#[derive(Debug)]
-struct Node {
-    agent: Process,
-    engine: Process,
-    endpoint: Endpoint,
-    about: Value,
-}
-
 impl Cluster {
-    /// Starts both nodes and waits until they work.
+    /// Starts one node of each kind and waits until they work.
     ///
     /// # Errors
     /// Where a process can't start; the message is its own.
@@ -112,111 +120,177 @@ impl Cluster {
     /// # Errors
     /// Where a process can't start; the message is its own.
     pub async fn start_with(options: &Options, change: impl Fn(&mut Value)) -> Result<Self> {
+        Self::start_as(options, Shape::PAIR, change).await
+    }
+
+    /// Starts so many nodes, and waits until they work and all links are up.
+    ///
+    /// # Errors
+    /// Where a process can't start; the message is its own.
+    pub async fn start_as(
+        options: &Options,
+        shape: Shape,
+        change: impl Fn(&mut Value),
+    ) -> Result<Self> {
+        ensure!(
+            shape.prefills > 0 && shape.decodes > 0,
+            "there must be a node of each kind"
+        );
         let folder = tempfile::Builder::new()
             .prefix("lynx-")
             .tempdir_in(memory_backed())
             .context("making a folder for sockets and KV pools")?;
-        let data = free_address()?;
-        let relay = Relay::start(options.listen, data, LinkOptions::new(options.link))?;
-        let prefill = json!({
-            "role": "prefill",
-            "listen": {"http": ANY_PORT, "drain": ANY_PORT, "peer": ANY_PORT, "data": data, "announcedData": relay.address()},
-        });
-        let mut prefill = Node::start(options, folder.path(), prefill, &change).await?;
-        let decode = json!({
-            "role": "decode",
-            "listen": {"http": ANY_PORT, "drain": ANY_PORT},
-            "peers": [text(&prefill.about, "peer")?],
-        });
-        let mut decode = Node::start(options, folder.path(), decode, &change).await?;
-        tokio::select! {
-            linked = decode.agent.until("linked") => drop(linked?),
-            ended = prefill.agent.end() => return Err(ended),
-            ended = prefill.engine.end() => return Err(ended),
+        let start = async |kind: &str, index: usize, count: usize, config: Value| {
+            // Of one there is no first.
+            let name = if count == 1 {
+                kind.to_owned()
+            } else {
+                format!("{kind}-{index}")
+            };
+            Node::start(options, folder.path(), &name, config, &change).await
+        };
+        let (mut prefills, mut links, mut peers) = (Vec::new(), Vec::new(), Vec::new());
+        for index in 0..shape.prefills {
+            let data = free_address()?;
+            let mut listen = options.listen;
+            if index > 0 {
+                listen.set_port(0);
+            }
+            let relay = Relay::start(listen, data, LinkOptions::new(options.link))?;
+            let config = json!({
+                "role": "prefill",
+                "listen": {"http": ANY_PORT, "drain": ANY_PORT, "peer": ANY_PORT, "data": data, "announcedData": relay.address()},
+            });
+            let node = start("prefill", index, shape.prefills, config).await?;
+            peers.push(node.address("peer")?.to_owned());
+            prefills.push(node);
+            links.push(Arc::new(relay));
+        }
+        let mut decodes = Vec::new();
+        for index in 0..shape.decodes {
+            let config = json!({
+                "role": "decode",
+                "listen": {"http": ANY_PORT, "drain": ANY_PORT},
+                "peers": peers,
+            });
+            decodes.push(start("decode", index, shape.decodes, config).await?);
+        }
+        for decode in &mut decodes {
+            tokio::select! {
+                linked = decode.linked() => linked?,
+                ended = first_end(&mut prefills) => return Err(ended),
+            }
         }
         Ok(Self {
-            prefill,
-            decode,
-            link: Arc::new(relay),
+            prefills,
+            decodes,
+            links,
             folder,
         })
     }
 
-    /// Has the prefill node compute `prompt` and keep it.
+    /// Has the first prefill node compute `prompt` and keep it.
     ///
     /// # Errors
     /// Where the node can't, or has ended.
     pub async fn warm(&mut self, prompt: &[u32]) -> Result<()> {
-        match self.prefill.endpoint.warm(prompt).await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.blame(error).await),
-        }
+        let warmed = self.node(Role::Prefill, 0)?.endpoint.warm(prompt).await;
+        self.or_blame(warmed).await
     }
 
-    /// Has the prefill node forget every prompt.
+    /// Has the prefill nodes forget every prompt.
     ///
     /// # Errors
-    /// Where the node has ended.
+    /// Where a node has ended.
     pub async fn forget_prefill(&mut self) -> Result<()> {
-        match self.prefill.endpoint.reset().await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.blame(error).await),
-        }
+        let reset = reset(&self.prefills).await;
+        self.or_blame(reset).await
     }
 
-    /// Brings both nodes to where `scenario` begins for `prompt`: the decode node knows nothing, the prefill node the prompt
-    /// or nothing.
+    /// Brings all nodes to where `scenario` begins for `prompt`: decode nodes know nothing, the first prefill node the prompt,
+    /// or none of them anything.
     ///
     /// # Errors
     /// Where a node has ended.
     pub async fn prepare(&mut self, scenario: Scenario, prompt: &[u32]) -> Result<()> {
-        let mut reset = self.decode.endpoint.reset().await;
-        if reset.is_ok() && scenario == Scenario::Cold {
-            reset = self.prefill.endpoint.reset().await;
-        }
-        match (reset, scenario) {
-            (Err(error), _) => Err(self.blame(error).await),
-            (Ok(()), Scenario::Warm) => self.warm(prompt).await,
-            (Ok(()), Scenario::Cold) => Ok(()),
+        let reset = reset(&self.decodes).await;
+        self.or_blame(reset).await?;
+        match scenario {
+            Scenario::Warm => self.warm(prompt).await,
+            Scenario::Cold => self.forget_prefill().await,
         }
     }
 
-    /// Answers one request, past its end so that every run has the same length; `watch` sees every event as it is told.
+    /// Has the first decode node answer one request, past its end so that every run has the same length; `watch` sees every
+    /// event as it is told.
     ///
     /// # Errors
     /// Where the request fails, or a node has ended.
-    pub async fn run(&mut self, spec: &RunSpec, mut watch: impl FnMut(&Event)) -> Result<Outcome> {
+    pub async fn run(&mut self, spec: &RunSpec, watch: impl FnMut(&Event)) -> Result<Outcome> {
+        self.run_at(0, spec, watch).await
+    }
+
+    /// The same of another decode node.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub async fn run_at(
+        &mut self,
+        decode: usize,
+        spec: &RunSpec,
+        mut watch: impl FnMut(&Event),
+    ) -> Result<Outcome> {
         let mut outcome = Outcome {
             events: Vec::new(),
             tokens: Vec::new(),
             anchor: None,
             memory_bytes: [None; 2],
         };
-        let told = self.decode.endpoint.complete(spec, |event| {
+        let endpoint = &self.node(Role::Decode, decode)?.endpoint;
+        let told = endpoint.complete(spec, |event| {
             outcome.take(&event);
             watch(&event);
             outcome.events.push(event);
         });
-        match told.await {
-            Ok(()) => Ok(outcome),
-            Err(error) => Err(self.blame(error).await),
-        }
+        let told = told.await;
+        self.or_blame(told).await.map(|()| outcome)
     }
 
-    /// Where the nodes' agents answer over HTTP, prefill's first, as `host:port`: for clients of another kind.
+    /// What a node's agent says of a metric, as in `name` or `name{label="value"}`; the sum, where a name has several. 0 where
+    /// it says nothing of it.
+    ///
+    /// # Errors
+    /// Where it does not answer, or there is no such node.
+    pub async fn metric(&self, kind: Role, index: usize, series: &str) -> Result<f64> {
+        self.node(kind, index)?.endpoint.metric(series).await
+    }
+
+    /// Orders a node to drain, and waits until it takes no new work.
+    ///
+    /// # Errors
+    /// Where it does not answer, or there is no such node.
+    pub async fn drain(&self, kind: Role, index: usize) -> Result<()> {
+        let node = self.node(kind, index)?;
+        node.endpoint.drain(node.address("drain")?).await
+    }
+
+    /// Where the first nodes' agents answer over HTTP, prefill's first, as `host:port`: for clients of another kind.
     ///
     /// # Errors
     /// Where an agent did not say.
     pub fn addresses(&self) -> Result<[&str; 2]> {
         Ok([
-            text(&self.prefill.about, "http")?,
-            text(&self.decode.about, "http")?,
+            self.node(Role::Prefill, 0)?.address("http")?,
+            self.node(Role::Decode, 0)?.address("http")?,
         ])
     }
 
-    /// The emulated link, and its knobs.
+    /// The emulated link to the first prefill node, and its knobs.
+    ///
+    /// # Panics
+    /// Never: there is one.
     pub fn link(&self) -> Arc<Relay> {
-        Arc::clone(&self.link)
+        Arc::clone(&self.links[0])
     }
 
     /// Where the prefill agent's peer control is.
@@ -224,7 +298,7 @@ impl Cluster {
     /// # Errors
     /// Where it did not say.
     pub fn peer_control(&self) -> Result<&str> {
-        text(&self.prefill.about, "peer")
+        self.node(Role::Prefill, 0)?.address("peer")
     }
 
     /// Where the decode agent takes the order to drain.
@@ -232,20 +306,18 @@ impl Cluster {
     /// # Errors
     /// Where it did not say.
     pub fn drain_address(&self) -> Result<&str> {
-        text(&self.decode.about, "drain")
+        self.node(Role::Decode, 0)?.address("drain")
     }
 
-    /// Where each node has a folder of its role's name, with its engine's socket.
+    /// Where each node has a folder of its role's name (and its number, where there are several), with its engine's socket.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// The processes by name, with their ids: for tests of what their deaths do.
     pub fn processes(&self) -> Vec<(String, u32)> {
-        let nodes = [&self.prefill, &self.decode];
-        let processes = nodes
-            .into_iter()
-            .flat_map(|node| [&node.agent, &node.engine]);
+        let nodes = self.prefills.iter().chain(&self.decodes);
+        let processes = nodes.flat_map(|node| [&node.agent, &node.engine]);
         processes
             .filter_map(|process| Some((process.name().to_owned(), process.id()?)))
             .collect()
@@ -253,40 +325,59 @@ impl Cluster {
 
     /// Where clients ask, as a URL without a path.
     pub fn endpoint(&self) -> &str {
-        self.decode.endpoint.base()
+        self.decodes.first().map_or("", |node| node.endpoint.base())
     }
 
-    /// Whether all four processes are still there.
+    /// Whether all processes are still there.
     ///
     /// # Errors
     /// The first that has ended.
     pub async fn check(&mut self) -> Result<()> {
-        let gone = self.processes().len() < 4;
-        if gone {
-            let error = anyhow::anyhow!("a process has ended");
-            return Err(self.blame(error).await);
-        }
-        Ok(())
+        let gone = self.processes().len() < 2 * (self.prefills.len() + self.decodes.len());
+        let checked = if gone {
+            Err(anyhow::anyhow!("a process has ended"))
+        } else {
+            Ok(())
+        };
+        self.or_blame(checked).await
+    }
+
+    fn node(&self, kind: Role, index: usize) -> Result<&Node> {
+        let nodes = match kind {
+            Role::Prefill => &self.prefills,
+            Role::Decode => &self.decodes,
+        };
+        nodes
+            .get(index)
+            .with_context(|| format!("there is no {} node {index}", kind.name()))
     }
 
     /// What is wrong may be that a process is gone: others notice it a moment before it can be waited for.
-    async fn blame(&mut self, error: anyhow::Error) -> anyhow::Error {
-        let Self {
-            prefill, decode, ..
-        } = self;
-        let ended = async {
-            tokio::select! {
-                ended = prefill.agent.end() => ended,
-                ended = prefill.engine.end() => ended,
-                ended = decode.agent.end() => ended,
-                ended = decode.engine.end() => ended,
-            }
+    async fn or_blame<T>(&mut self, result: Result<T>) -> Result<T> {
+        let error = match result {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
         };
-        match tokio::time::timeout(LAST_WORDS, ended).await {
+        let ended = first_end(self.prefills.iter_mut().chain(&mut self.decodes));
+        Err(match tokio::time::timeout(LAST_WORDS, ended).await {
             Ok(ended) => error.context(ended),
             Err(_) => error,
-        }
+        })
     }
+}
+
+/// The end of whichever process of these nodes ends first.
+async fn first_end(nodes: impl IntoIterator<Item = &mut Node>) -> anyhow::Error {
+    let ends = nodes.into_iter().map(|node| node.end().boxed());
+    select_all(ends).await.0
+}
+
+/// Has engines forget every prompt.
+async fn reset(nodes: &[Node]) -> Result<()> {
+    for node in nodes {
+        node.endpoint.reset().await?;
+    }
+    Ok(())
 }
 
 impl Outcome {
@@ -309,73 +400,6 @@ impl Outcome {
     }
 }
 
-impl Node {
-    /// Starts an agent, then its engine, and waits until the engine is attached.
-    async fn start(
-        options: &Options,
-        folder: &Path,
-        mut config: Value,
-        change: &impl Fn(&mut Value),
-    ) -> Result<Self> {
-        let role = text(&config, "role")?.to_owned();
-        let role = role.as_str();
-        let folder = folder.join(role);
-        std::fs::create_dir(&folder)?;
-        let socket = folder.join("engine.sock");
-        config["engine"] = json!({"socket": socket, "sharedDirectory": folder, "queue": QUEUE});
-        config["pod"] = json!({"name": role});
-        config["http"] = json!({"admin": true});
-        config["telemetry"] = json!({"log": "warn"});
-        config["transfer"] = json!({
-            "profile": options.profile.as_deref().unwrap_or(Path::new("")),
-            "objective": "verified",
-            "anchor": {"mode": "adaptive", "minBits": 3, "maxBits": 8},
-        });
-        change(&mut config);
-        let config_file = folder.join("agent.yaml");
-        // JSON is YAML.
-        std::fs::write(&config_file, config.to_string())?;
-        let name = |what| format!("the {role} node's {what}");
-        let mut agent = Process::start(name("agent"), &options.program, |command| {
-            command.arg("agent").arg("--config").arg(&config_file)
-        })?;
-        let about = agent.until("listening").await?["about"].take();
-        let engine = Process::start(name("engine"), &options.program, |command| {
-            command
-                .args(["engine", "--role", role, "--model"])
-                .arg(&options.model)
-                .arg("--socket")
-                .arg(&socket)
-                .arg("--shared-directory")
-                .arg(&folder)
-                .args(["--name", MODEL])
-                .args(["--threads", &options.threads.to_string()])
-                .args(["--max-tokens", &options.max_tokens.to_string()])
-        })?;
-        let mut node = Self {
-            endpoint: Endpoint::new(text(&about, "http")?),
-            agent,
-            engine,
-            about,
-        };
-        node.attached().await?;
-        Ok(node)
-    }
-
-    /// Waits until the agent has its engine; an engine that ends instead has said why.
-    async fn attached(&mut self) -> Result<()> {
-        tokio::select! {
-            attached = self.agent.until("attached") => attached.map(drop),
-            ended = self.engine.end() => Err(ended),
-        }
-    }
-}
-
-/// An address of this machine that nobody listens on. Somebody could until the agent does; it says so then.
-fn free_address() -> Result<SocketAddr> {
-    Ok(std::net::TcpListener::bind(ANY_PORT)?.local_addr()?)
-}
-
 /// Where a file lives in memory: KV pools that a disk had to follow would be slow ones.
 fn memory_backed() -> PathBuf {
     let shared = Path::new("/dev/shm");
@@ -384,12 +408,6 @@ fn memory_backed() -> PathBuf {
     } else {
         std::env::temp_dir()
     }
-}
-
-fn text<'a>(about: &'a Value, key: &str) -> Result<&'a str> {
-    about[key]
-        .as_str()
-        .with_context(|| format!("the agent does not say its {key} address"))
 }
 
 /// The program that is running, for a `lynx` command that starts nodes.

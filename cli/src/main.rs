@@ -73,6 +73,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(args::Bench::Peer(args)) => return interruptible(peer(args)),
         Command::Bench(args::Bench::Soak(args)) => return interruptible(soak(&args)),
         Command::Bench(args::Bench::Ttft(args)) => return interruptible(ttft(&args)),
+        Command::Bench(args::Bench::Turns(args)) => return interruptible(turns(&args)),
         Command::Demo(args) => return interruptible(demo(&args)),
     }
     Ok(ExitCode::SUCCESS)
@@ -100,34 +101,41 @@ async fn demo(args: &args::Demo) -> Result<()> {
 }
 
 async fn soak(args: &args::Soak) -> Result<()> {
-    let model = model_file::locate(args.model.model.as_deref())?;
-    let chat = Chat::open(&model)?;
+    let (chat, options) = nodes(&args.model, args.link)?;
     let options = Options {
-        program: this_program()?,
-        model,
-        profile: args.model.profile.clone(),
-        link: args.link,
-        listen: SocketAddr::from((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
-        threads: threads(args.model.threads),
         max_tokens: args.max_tokens,
+        ..options
     };
     let outcome = bench::soak::run(args, &chat, &options, style()).await?;
     write_json(&args.output, &outcome.rows)?;
     outcome.write(&mut stdout())
 }
 
-async fn ttft(args: &args::Ttft) -> Result<()> {
-    let model = model_file::locate(args.model.model.as_deref())?;
-    let chat = Chat::open(&model)?;
+async fn turns(args: &args::Turns) -> Result<()> {
+    let (chat, options) = nodes(&args.model, args.link)?;
+    let rows = bench::turns::run(args.output.quick, &chat, &options, style()).await?;
+    bench::turns::write(&mut stdout(), &rows)?;
+    write_json(&args.output, &rows)
+}
+
+/// The model's words, and nodes that run it, with no room yet.
+fn nodes(model: &args::Model, link: BitRate) -> Result<(Chat, Options)> {
+    let path = model_file::locate(model.model.as_deref())?;
+    let chat = Chat::open(&path)?;
     let options = Options {
         program: this_program()?,
-        model,
-        profile: args.model.profile.clone(),
-        link: BitRate::ZERO,
+        model: path,
+        profile: model.profile.clone(),
+        link,
         listen: SocketAddr::from((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
-        threads: threads(args.model.threads),
+        threads: threads(model.threads),
         max_tokens: 0,
     };
+    Ok((chat, options))
+}
+
+async fn ttft(args: &args::Ttft) -> Result<()> {
+    let (chat, options) = nodes(&args.model, BitRate::ZERO)?;
     let runs = bench::ttft::run(args, &chat, options, style(), |_| {}).await?;
     let rows = TtftRow::of_all(&runs);
     let mut out = stdout();

@@ -55,6 +55,11 @@ pub const WIDTH: Label = Label {
     name: "width",
     values: Described("the anchor's mean width in bits, in steps of an eighth: `3.5`"),
 };
+/// Whether the engine had a token's KV.
+pub const PROMPT_KV: Label = Label {
+    name: "kv",
+    values: Of(&["computed", "cached"]),
+};
 /// What drafts were compared with.
 pub const COMPARED_WITH: Label = Label {
     name: "kv",
@@ -109,6 +114,8 @@ group! {
             "Requests that wait for the engine";
         TOKEN_TIME: Gauge, Seconds, Agents, "lynx_engine_token_seconds" []
             "What one token takes the engine, as it reports; 0 before the first";
+        FREE_BLOCKS: Gauge, None, Agents, "lynx_engine_free_blocks" []
+            "Blocks of the engine's KV pool that a new request could have, as it reports; those that only its prefix cache holds are free";
     }
 }
 
@@ -149,6 +156,8 @@ group! {
             "The KV of begun transfers as BF16";
         PENDING_KV_BYTES: Gauge, Bytes, Agents, "lynx_pending_kv_bytes" []
             "KV of transfers under way, as BF16";
+        PROMPT_TOKENS: Counter, None, Prefill, "lynx_prompt_tokens_total" [PROMPT_KV]
+            "Tokens of the prompts of begun transfers: those that the engine computes, and those that its prefix cache had";
         SPLIT_TIME: Counter, Seconds, Prefill, "lynx_split_seconds_total" []
             "Time that was spent splitting KV by significance";
         KV_FAILED: Counter, None, Decode, "lynx_kv_failures_total" [KV_FAILURES]

@@ -50,6 +50,29 @@ impl Endpoint {
             .map(drop)
     }
 
+    /// The sum of the samples of `series`: a metric's name, or one with labels. 0 where there is none.
+    pub(super) async fn metric(&self, series: &str) -> Result<f64> {
+        let response = self.client.get(format!("{}/metrics", self.base)).send();
+        let text = response.await.context("asking for metrics")?.text().await?;
+        let samples = text.lines().filter_map(|line| {
+            let (of, value) = line.rsplit_once(' ')?;
+            let is_it = of == series || of.split('{').next() == Some(series);
+            is_it.then(|| value.parse::<f64>())
+        });
+        let sum = samples.sum::<Result<f64, _>>();
+        sum.with_context(|| format!("{series} is no number"))
+    }
+
+    /// Orders the agent whose drain listener is at `address` to drain; the order is taken when this returns.
+    pub(super) async fn drain(&self, address: &str) -> Result<()> {
+        let order = self
+            .client
+            .post(format!("http://{address}/drain?deadline=1s"));
+        let answer = order.send().await.context("ordering a drain")?;
+        answer.error_for_status().context("ordering a drain")?;
+        Ok(())
+    }
+
     /// Streams an answer, and tells `each` of everything that happens on the way.
     pub(super) async fn complete(&self, spec: &RunSpec, mut each: impl FnMut(Event)) -> Result<()> {
         let body = json!({

@@ -51,6 +51,8 @@ pub struct Status {
     pub running: u32,
     /// Requests that wait for it.
     pub waiting: u32,
+    /// Blocks that the engine could give a new request.
+    pub free_blocks: u32,
     /// KV of transfers under way, as BF16, in bytes.
     pub pending_kv_bytes: u64,
     /// Links with peers.

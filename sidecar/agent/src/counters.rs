@@ -59,6 +59,8 @@ pub struct Counters {
     pub anchor_bytes: Counter,
     /// Split bytes of residuals, likewise.
     pub residual_bytes: Counter,
+    /// Prefill: tokens of prompts that the engine computes, and that its prefix cache had.
+    pub prompt_tokens: [Counter; 2],
     /// Prefill: time that was spent splitting, in nanoseconds.
     pub split_ns: Counter,
     /// Decode: requests that were taken.
@@ -186,6 +188,7 @@ impl Counters {
             transfer_kv_bytes: counter(),
             anchor_bytes: counter(),
             residual_bytes: counter(),
+            prompt_tokens: [counter(), counter()],
             split_ns: counter(),
             requests: counter(),
             requests_finished: counter(),

@@ -33,6 +33,7 @@ impl Decoder {
             ready: self.session.is_some(),
             running: report.running,
             waiting: report.waiting.saturating_add(waiting),
+            free_blocks: report.free_blocks,
             pending_kv_bytes: pending.sum(),
             links: self.peers.links(),
             token_time_ns: report.token_time_ns,

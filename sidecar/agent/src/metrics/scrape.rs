@@ -43,7 +43,7 @@ impl Collector for Scrape {
                 self.drafts(&mut out, &status)?;
                 received(&mut out, &links)
             }
-            Role::Prefill => out.one(&agent::SPLIT_TIME, seconds(&self.0.counters.split_ns)),
+            Role::Prefill => self.prompts(&mut out),
         }
     }
 }
@@ -77,7 +77,8 @@ impl Scrape {
         out.one(&agent::IN_FLIGHT, (*drain.in_flight().borrow()).into())?;
         out.one(&agent::RUNNING, status.running.into())?;
         out.one(&agent::WAITING, status.waiting.into())?;
-        out.one(&agent::TOKEN_TIME, number(status.token_time_ns) / NANOS)
+        out.one(&agent::TOKEN_TIME, number(status.token_time_ns) / NANOS)?;
+        out.one(&agent::FREE_BLOCKS, status.free_blocks.into())
     }
 
     fn requests(&self, out: &mut Out<'_>) -> fmt::Result {
@@ -113,6 +114,15 @@ impl Scrape {
             count(&counters.transfer_kv_bytes),
         )?;
         out.one(&agent::PENDING_KV_BYTES, number(status.pending_kv_bytes))
+    }
+
+    /// What becomes of prompts at the sending end.
+    fn prompts(&self, out: &mut Out<'_>) -> fmt::Result {
+        let counters = &self.0.counters;
+        let [computed, cached] = &counters.prompt_tokens;
+        let tokens = [("computed", computed), ("cached", cached)];
+        out.rows(&agent::PROMPT_TOKENS, rows(&tokens))?;
+        out.one(&agent::SPLIT_TIME, seconds(&counters.split_ns))
     }
 
     /// KV's arrival, and its absence.

@@ -258,6 +258,7 @@ impl Node {
             ready: true,
             running: self.report.running,
             waiting: self.report.waiting,
+            free_blocks: self.report.free_blocks,
             pending_kv_bytes: owed.sum(),
             links: self.link_statuses(),
             token_time_ns: self.report.token_time_ns,

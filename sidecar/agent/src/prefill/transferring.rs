@@ -308,6 +308,10 @@ impl Node {
             }));
             // Then the engine computes what nobody asked for, and does not tell of it.
             transfer.pace.is_partial = transfer.coding.descriptor().from_token > cached;
+            let prompt = transfer.coding.descriptor().prompt_tokens;
+            let [computed, had] = &self.counters.prompt_tokens;
+            computed.add(prompt.saturating_sub(cached).into());
+            had.add(cached.into());
             let cached = KeyValue::new(attributes::CACHED_TOKENS, i64::from(cached));
             transfer.span.set(cached);
             transfer.computed_unix_ns = start_unix_ns..start_unix_ns;
