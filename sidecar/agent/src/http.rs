@@ -161,7 +161,7 @@ fn fingerprint(weights: &[u8]) -> Option<String> {
 }
 
 /// What a request says, without a server: what a request for `/v1/chat/completions`, or else `/v1/completions`, gives that
-/// has these bytes as its body. For whoever wants to try all kinds of bytes.
+/// has these bytes as its body, at an agent that takes `most` requests at a time. For whoever wants to try all kinds of bytes.
 ///
 /// # Errors
 /// The message that its client would get.
@@ -169,13 +169,14 @@ pub fn read_request(
     is_chat: bool,
     body: &[u8],
     model: &ModelInfo,
+    most: usize,
 ) -> Result<Vec<Generate>, String> {
     let form = if is_chat {
         answer::Form::Chat
     } else {
         answer::Form::Completion
     };
-    match parse::read(form, body, model, 1) {
+    match parse::read(form, body, model, 1, most) {
         Ok(parsed) => Ok(parsed.generates),
         Err(error) => Err(error.message().to_owned()),
     }

@@ -44,15 +44,16 @@ pub(super) struct Parsed {
     pub(super) provisional: bool,
 }
 
-/// What the bytes of a request say. Pure: equal bytes, model and `seed`, which is for those who don't bring one, give an
-/// equal result.
+/// What the bytes of a request say, which may ask for `most` choices in all. Pure: equal bytes, model and `seed`, which is
+/// for those who don't bring one, give an equal result.
 pub(super) fn read(
     form: Form,
     body: &[u8],
     model: &ModelInfo,
     seed: u64,
+    most: usize,
 ) -> Result<Parsed, ApiError> {
-    parse(form, &json_object(body)?, model, seed)
+    parse(form, &json_object(body)?, model, seed, most)
 }
 
 /// What a request says.
@@ -61,6 +62,7 @@ pub(super) fn parse(
     object: &Map<String, Value>,
     model: &ModelInfo,
     seed: u64,
+    most: usize,
 ) -> Result<Parsed, ApiError> {
     let fields = Fields::new(object, "");
     let Some(asked) = fields.text("model")? else {
@@ -79,6 +81,7 @@ pub(super) fn parse(
     let extension = extension::read(fields)?;
     refuse_events_without_stream(extension, stream)?;
     let choices = choices(fields)?;
+    refuse_too_many(prompts.inputs.len(), choices, most)?;
     let first = Generate {
         input: Input::Text(String::new()),
         max_tokens: prompts
@@ -126,6 +129,18 @@ fn choices(fields: Fields<'_>) -> Result<u32, ApiError> {
         return Err(ApiError::unsupported("best_of", message));
     }
     Ok(n)
+}
+
+/// Before they are made: a body of a few megabytes can ask for a hundred million.
+fn refuse_too_many(prompts: usize, choices: u32, most: usize) -> Result<(), ApiError> {
+    let all = prompts.saturating_mul(choices as usize);
+    if all <= most {
+        return Ok(());
+    }
+    let message = format!(
+        "{all} choices in all are more than the {most} requests that this agent takes at a time"
+    );
+    Err(ApiError::param("n", message))
 }
 
 fn refuse_events_without_stream(extension: Extension, stream: bool) -> Result<(), ApiError> {

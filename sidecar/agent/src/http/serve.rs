@@ -101,7 +101,7 @@ async fn begin(
         return Err(ApiError::unavailable(app.no_engine()));
     };
     let now_ns = clock::unix_ns();
-    let parsed = read(form, &body, &model, now_ns)?;
+    let parsed = read(form, &body, &model, now_ns, app.settings.queue)?;
     // The engine may take its time.
     drop(body);
     if parsed.provisional && !app.allows_provisional() {
@@ -111,16 +111,9 @@ async fn begin(
         ));
     }
     let choices = parsed.generates.len();
-    let (Ok(places), true) = (u32::try_from(choices), choices <= app.settings.queue) else {
-        let message = format!(
-            "{choices} choices in all are more than the {} requests that this agent takes at a time",
-            app.settings.queue
-        );
-        return Err(ApiError::param("n", message));
-    };
-    let Ok(place) = app.places.clone().try_acquire_many_owned(places) else {
-        return Err(ApiError::busy());
-    };
+    let places = u32::try_from(choices).ok();
+    let place = places.and_then(|places| app.places.clone().try_acquire_many_owned(places).ok());
+    let place = place.ok_or_else(ApiError::busy)?;
     let head = Head {
         form,
         id: exchange.answer_id(),

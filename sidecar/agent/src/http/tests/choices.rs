@@ -215,3 +215,16 @@ async fn more_choices_than_places_are_refused_at_once() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert_eq!(error["error"]["param"], "n");
 }
+
+#[test]
+fn a_body_that_asks_for_millions_of_choices_is_refused_before_any_is_made() {
+    let model = crate::requests::ModelInfo {
+        name: "tiny".to_owned(),
+        context_tokens: 100,
+        fingerprint: None,
+    };
+    let prompts = vec![[1]; 100_000];
+    let body = json!({"model": "tiny", "prompt": prompts, "n": 128, "max_tokens": 1}).to_string();
+    let error = read_request(false, body.as_bytes(), &model, 64).unwrap_err();
+    assert!(error.contains("12800000 choices in all"), "{error}");
+}

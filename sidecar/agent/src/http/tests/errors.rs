@@ -291,7 +291,7 @@ fn any_request_is_handed_in_or_refused_with_a_reason() {
                     let body = hello_with(&json!({name: value}));
                     let object = body.as_object().unwrap();
                     for form in [Form::Chat, Form::Completion] {
-                        if let Err(error) = parse(form, object, &model, 1) {
+                        if let Err(error) = parse(form, object, &model, 1, 64) {
                             assert!(!error.message().is_empty());
                         }
                     }
@@ -311,12 +311,12 @@ fn bytes_are_a_request_or_refused_with_a_reason() {
     bolero::check!()
         .with_type::<(bool, Vec<u8>)>()
         .for_each(|(is_chat, bytes)| {
-            if let Err(message) = read_request(*is_chat, bytes, &model) {
+            if let Err(message) = read_request(*is_chat, bytes, &model, 64) {
                 assert!(!message.is_empty());
             }
         });
     let body = br#"{"model": "tiny", "prompt": ["a", "b"], "n": 2, "seed": 9}"#;
-    let generates = read_request(false, body, &model).unwrap();
+    let generates = read_request(false, body, &model, 64).unwrap();
     let seeds: Vec<_> = generates.iter().map(|one| one.sampling.seed).collect();
     assert_eq!(seeds, [9, 10, 9, 10], "each prompt as if it were alone");
 }
