@@ -275,6 +275,7 @@ impl Coding {
                 self.encode_lynx(codec, order, unit.plan, &source, with_tail)
             }
         };
+        blocks.intact()?;
         let segments = segments.into_iter().take(wanted.end).skip(wanted.start);
         Ok(segments
             .map(|mut bytes| {
@@ -347,7 +348,7 @@ impl Coding {
             }
             (None, Next::Nothing) => {}
         }
-        Ok(())
+        Ok(blocks.intact()?)
     }
 
     /// An empty record of a unit's segments.

@@ -5,6 +5,7 @@
 //! can't be read, and what isn't granted can't be written. Not a copy of the pool: a prompt's KV is as large as what goes on
 //! the wire, and would take longer to copy than to split.
 
+mod guard;
 mod layout;
 mod mapping;
 mod table;
@@ -18,6 +19,7 @@ use std::sync::{Mutex, PoisonError};
 
 use lynx_proto::engine::v1;
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use tokio::sync::watch;
 
 pub use self::layout::{Layout, LayoutError};
 use self::mapping::Mapping;
@@ -42,7 +44,16 @@ pub struct Pool {
     blocks: u32,
     /// Blocks that requests have, by number.
     claims: Mutex<HashMap<u32, Held>>,
+    /// Whether it is known that pages are missing.
+    lost: watch::Sender<bool>,
 }
+
+/// Pages of a pool's file are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "pages of the pool's file are missing: the engine must keep it at its full size, all of it allocated, until its stream ends"
+)]
+pub struct Lost;
 
 /// What a request wants with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +169,7 @@ impl Pool {
             layout,
             blocks: pool.blocks,
             claims: Mutex::default(),
+            lost: watch::Sender::new(false),
         })
     }
 
@@ -169,6 +181,32 @@ impl Pool {
     /// How many blocks it has.
     pub fn blocks(&self) -> u32 {
         self.blocks
+    }
+
+    /// Whether all that was read of it until now was there, and all that was written is.
+    ///
+    /// # Errors
+    /// It wasn't. The pool is of no use any more, and nor is what was read of it.
+    pub fn intact(&self) -> Result<(), Lost> {
+        if self.mapping.is_lost() {
+            self.lost.send_replace(true);
+            return Err(Lost);
+        }
+        Ok(())
+    }
+
+    /// Waits until somebody has found pages missing.
+    pub(crate) async fn lost(&self) -> Lost {
+        // The sender lives as long as `self`.
+        drop(self.lost.subscribe().wait_for(|lost| *lost).await);
+        Lost
+    }
+
+    /// Whether no request has a block.
+    #[cfg(test)]
+    pub(crate) fn is_unclaimed(&self) -> bool {
+        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.is_empty()
     }
 
     /// Notes what a request has these blocks for.
@@ -207,5 +245,7 @@ fn unclaim(claims: &mut HashMap<u32, Held>, blocks: &[u32], claim: Claim) {
     }
 }
 
+#[cfg(test)]
+mod claims;
 #[cfg(test)]
 mod tests;

@@ -13,9 +13,13 @@ use std::slice;
 
 use memmap2::{MmapOptions, MmapRaw};
 
+use super::guard::Guard;
+
 /// A mapped file of 2-byte elements.
 #[derive(Debug)]
 pub(super) struct Mapping {
+    /// Dropped before what it guards.
+    guard: Guard,
     map: MmapRaw,
     writable: bool,
 }
@@ -30,7 +34,17 @@ impl Mapping {
         } else {
             options.map_raw_read_only(file)?
         };
-        Ok(Self { map, writable })
+        let guard = Guard::new(map.as_mut_ptr(), map.len())?;
+        Ok(Self {
+            guard,
+            map,
+            writable,
+        })
+    }
+
+    /// Whether a page was missing when it was touched. What was read since is worth nothing, and what was written is nowhere.
+    pub(super) fn is_lost(&self) -> bool {
+        self.guard.is_lost()
     }
 
     /// `count` elements from element `start` on.
@@ -46,8 +60,8 @@ impl Mapping {
         // SAFETY: the range is within the mapping, so the offset is within one allocation.
         let first = unsafe { self.map.as_ptr().cast::<u16>().add(start) };
         // SAFETY: the range is within the mapping, which lives as long as `self`; it begins at a page and the offset counts
-        // elements, so it is aligned; every bit pattern is a u16; nobody writes, as the caller promises. The file keeps its
-        // size while the engine's stream lives (engine.proto, Pool), so that no page of it is missing.
+        // elements, so it is aligned; every bit pattern is a u16; nobody writes, as the caller promises. Where a page of the
+        // file is missing, the guard puts an empty one there.
         unsafe { slice::from_raw_parts(first, count) }
     }
 

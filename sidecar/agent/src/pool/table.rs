@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use lynx_kernels::{BLOCK_TOKENS, Kind, KvShape};
 
 use super::tiles::{Sink, Source};
-use super::{Claim, Pool};
+use super::{Claim, Lost, Pool};
 
 /// Why a block table can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +81,9 @@ pub enum AccessError {
         /// The tokens.
         tokens: Range<u32>,
     },
+    /// Nobody can.
+    #[error(transparent)]
+    Lost(#[from] Lost),
 }
 
 /// The blocks of a prompt at a prefill engine, from its `PrefillStarted` to its `Release`.
@@ -125,6 +128,14 @@ impl Readable {
     /// The KV's shape.
     pub fn shape(&self) -> KvShape {
         self.claimed.pool.layout.shape()
+    }
+
+    /// Whether what was read of the pool until now is worth anything.
+    ///
+    /// # Errors
+    /// It isn't.
+    pub fn intact(&self) -> Result<(), AccessError> {
+        Ok(self.claimed.pool.intact()?)
     }
 
     /// How many tokens from the start on are published in this layer; 0 for a layer that there isn't.
@@ -220,6 +231,14 @@ impl Writable {
         })
     }
 
+    /// Whether what was written into the pool until now is there.
+    ///
+    /// # Errors
+    /// It isn't.
+    pub fn intact(&self) -> Result<(), AccessError> {
+        Ok(self.claimed.pool.intact()?)
+    }
+
     /// The same, to be read.
     ///
     /// # Errors
@@ -307,6 +326,7 @@ impl Claimed {
         kind: Kind,
         tokens: Range<u32>,
     ) -> Result<Source<'_>, AccessError> {
+        self.pool.intact()?;
         let is_within = self.tokens.start <= tokens.start && tokens.end <= self.tokens.end;
         if layer >= self.pool.layout.shape().layers || tokens.is_empty() || !is_within {
             return Err(AccessError::Nowhere { layer, tokens });

@@ -190,6 +190,78 @@ fn strides_in_any_order_are_good_as_long_as_nothing_overlaps() {
 }
 
 #[test]
+fn a_pool_that_is_cut_short_is_an_error_and_ends_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let attach = attach(v1::Role::Decode, 4);
+    make_pool(directory.path(), &attach, 1);
+    let pool = open_pool(directory.path(), &attach, Access::Write);
+    let read = Readable::new(&pool, vec![3], 64, 64).unwrap();
+    let mut written = Writable::new(&pool, vec![0], 64, 0).unwrap();
+    let file = directory.path().join("pool");
+    let cut = |len| {
+        std::fs::File::options()
+            .write(true)
+            .open(&file)?
+            .set_len(len)
+    };
+    cut(4096).unwrap();
+    let source = read.source(1, Kind::V, 0..64).unwrap();
+    assert!(source.rows(1, 0).data.iter().all(|value| *value == 0));
+    assert_eq!(read.intact(), Err(AccessError::Lost(Lost)));
+    assert_eq!(written.intact(), Err(AccessError::Lost(Lost)));
+    assert!(written.sink(0, Kind::K, 0..64).is_err());
+    assert!(read.source(1, Kind::V, 0..64).is_err());
+    // One that grows again is another's then; one that only grows stays as good as it was.
+    make_pool(directory.path(), &attach, 1);
+    let pool = open_pool(directory.path(), &attach, Access::Read);
+    let again = Readable::new(&pool, vec![3], 64, 64).unwrap();
+    cut(1 << 30).unwrap();
+    let source = again.source(1, Kind::V, 0..64).unwrap();
+    assert!(source.rows(1, 0).data.iter().any(|value| *value != 0));
+    assert_eq!((again.intact(), read.intact().is_err()), (Ok(()), true));
+}
+
+#[test]
+fn nothing_but_a_file_of_memory_is_mapped() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    rustix::fs::mknodat(
+        CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(directory.path().join("socket")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", directory.path().join("link")).unwrap();
+    let layout = Layout::parse(&layout()).unwrap();
+    let shared = directory.path().to_str().unwrap();
+    for (directory, name) in [
+        (shared, "fifo"),
+        (shared, "socket"),
+        (shared, "link"),
+        ("/dev", "zero"),
+        ("/dev", "null"),
+        ("/proc/self", "maps"),
+        ("/proc/self", "mem"),
+        ("/proc/self", "fd"),
+        ("/proc/self", "exe"),
+        ("/proc", "kcore"),
+    ] {
+        for access in [Access::Read, Access::Write] {
+            let pool = v1::Pool {
+                file: name.to_owned(),
+                blocks: 3,
+            };
+            let refused = Pool::open(Path::new(directory), &pool, layout, access);
+            let why = refused.map(|_| ()).unwrap_err().to_string();
+            assert!(why.contains(name), "{directory}/{name}: {why}");
+        }
+    }
+}
+
+#[test]
 fn only_a_file_of_its_full_size_in_the_shared_directory_is_mapped() {
     let directory = tempfile::tempdir().unwrap();
     let attach = attach(v1::Role::Prefill, 3);

@@ -141,6 +141,11 @@ pub(super) async fn listen(
                 drop(engine.outbox.send(Err(Status::failed_precondition(why.clone()))));
                 break why;
             }
+            lost = engine.pool.lost() => {
+                let why = lost.to_string();
+                drop(engine.outbox.send(Err(Status::invalid_argument(why.clone()))));
+                break why;
+            }
             next = stream.message() => next,
             () = inbox.closed() => break "the agent is shutting down".to_owned(),
         };

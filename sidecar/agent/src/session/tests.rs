@@ -1,12 +1,16 @@
 //! Who is attached, who is refused, and how a session ends.
 
+mod matrix;
+
 use std::os::unix::fs::PermissionsExt as _;
 
+use lynx_kernels::{Kind, TileSource as _};
 use lynx_proto::engine::v1::Report;
 use tokio::sync::oneshot;
 use tonic::Code;
 
 use super::*;
+use crate::pool::Readable;
 use crate::testing::{FakeEngine, attach, make_pool, soon};
 
 /// A change, and what is said about it.
@@ -184,6 +188,39 @@ async fn an_engine_that_breaks_the_rules_is_told_which_and_let_go() {
         panic!("the session goes on")
     };
     assert_eq!(why, status.message());
+}
+
+#[tokio::test]
+async fn an_engine_that_cuts_its_pool_short_is_told_so_and_another_is_taken() {
+    let mut fixture = Fixture::new(Role::Decode);
+    let mut engine = fixture.attach(decode()).await.unwrap();
+    let mut attached = soon(fixture.engines.recv()).await.unwrap();
+    let pool = Arc::clone(attached.engine.pool());
+    let file = fixture.directory.path().join("pool");
+    std::fs::File::create(&file).unwrap();
+    let table = Readable::new(&pool, vec![0], 64, 64).unwrap();
+    let source = table.source(0, Kind::K, 0..64).unwrap();
+    assert!(pool.intact().is_ok(), "nothing was touched yet");
+    assert_eq!(source.rows(0, 0).data[0], 0);
+    assert!(table.intact().is_err());
+    let status = engine.hear().await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("pages of the pool's file"));
+    let Some(Message::Detached(why)) = soon(attached.messages.next()).await else {
+        panic!("the session goes on")
+    };
+    assert_eq!(why, status.message());
+    fixture.attachment_is(|state| state.engine.is_none()).await;
+    make_pool(fixture.directory.path(), &decode(), 2);
+    let again = soon(async {
+        loop {
+            match fixture.attach(decode()).await {
+                Ok(engine) => break engine,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    });
+    drop(again.await);
 }
 
 #[tokio::test]

@@ -6,10 +6,10 @@ use lynx_transport::ReceiverEvent;
 use lynx_units::TransferId;
 use tonic::Code;
 
-use super::Agent;
 use super::peer::{Peer, end, next};
+use super::{Agent, prefill_engine};
 use crate::method::Method;
-use crate::testing::{FakeEngine, soon};
+use crate::testing::{FakeEngine, make_pool, soon};
 
 /// The engine is told to stop, says that it has, and gets its blocks back.
 async fn is_stopped(engine: &mut FakeEngine, request: u64) {
@@ -135,4 +135,40 @@ async fn an_engine_that_refuses_or_fails_is_quoted() {
     assert_eq!(end(&mut events).await.code(), Code::Aborted);
     agent.is_idle().await;
     assert_eq!(agent.counters.transfers_failed.get(), 3);
+}
+
+#[tokio::test]
+async fn an_engine_that_cuts_its_pool_short_loses_its_transfers_and_not_the_agent() {
+    let (agent, mut engine) = Agent::with_engine().await;
+    let mut peer = Peer::meet(&agent).await;
+    let request = peer.ask(Method::LynxExact, 300, 0);
+    let mut events = peer.transfer(&request).await.unwrap();
+    let prefill = engine.hear_prefill().await;
+    engine.start(prefill.request, &[0, 1, 2, 3, 4], 0);
+    let file = agent.directory.path().join("pool");
+    std::fs::File::create(file).unwrap();
+    engine.publish(prefill.request, 0..256);
+    let ended = end(&mut events).await;
+    let told = "pages of the pool's file are missing";
+    assert!(ended.message().contains(told), "{ended}");
+    let let_go = loop {
+        match engine.hear().await {
+            Ok(_) => {}
+            Err(status) => break status,
+        }
+    };
+    assert!(let_go.message().contains(told), "{let_go}");
+    agent.is_idle().await;
+    make_pool(agent.directory.path(), &prefill_engine(), 1);
+    let socket = agent.directory.path().join("engine.sock");
+    let again = soon(async {
+        // The place is free a moment after the engine was told.
+        loop {
+            match FakeEngine::attach(&socket, prefill_engine()).await {
+                Ok(engine) => break engine,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    });
+    drop(again.await);
 }
