@@ -24,6 +24,8 @@
 //! Not a rejection sampler (Leviathan et al. 2023): that keeps the distribution of the output, and this keeps the output.
 
 #[cfg(test)]
+mod matrix;
+#[cfg(test)]
 mod tests;
 
 use core::fmt::Debug;

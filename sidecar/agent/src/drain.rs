@@ -201,6 +201,9 @@ impl Drop for InFlight {
 }
 
 #[cfg(test)]
+mod matrix;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

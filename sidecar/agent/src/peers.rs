@@ -28,8 +28,8 @@ use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 
 pub(crate) use self::choosing::Ask;
-pub use self::choosing::Chosen;
 use self::choosing::Pledge;
+pub use self::choosing::{Chosen, asked_first};
 use self::told::Told;
 use crate::counters::{Counters, Pool};
 use crate::identity::Identity;

@@ -8,6 +8,7 @@ mod attachment;
 mod message;
 mod rules;
 mod state;
+mod trial;
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -26,6 +27,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 pub use self::attachment::{Attached, Engine, EngineGone, Messages};
 pub use self::message::{Expected, Message};
+pub use self::trial::Trial;
 use crate::config::Role;
 use crate::pool::{Access, Layout, LayoutError, Pool, PoolError};
 

@@ -88,3 +88,47 @@ fn impossible_descriptors_are_refused() {
     };
     assert!(Coding::new(SHAPE, &nothing).is_err());
 }
+
+/// A segment comes, or what can be merged is.
+#[derive(Clone, Copy, Debug, bolero::TypeGenerator)]
+enum Op {
+    Take(u8),
+    Merged,
+}
+
+/// Against a list of what is here and how much of it was merged.
+#[test]
+fn whatever_order_segments_come_in_what_is_merged_next_is_the_longest_run_of_them() {
+    let coding = Coding::new(SHAPE, &descriptor(Method::LynxExact, 32, 4)).unwrap();
+    let (segments, steps) = (coding.transfer().segments(), coding.steps);
+    bolero::check!().with_type::<Vec<Op>>().for_each(|ops| {
+        let mut received = coding.receive();
+        let mut here = vec![false; segments];
+        let mut merged = 0;
+        for op in ops {
+            match op {
+                Op::Take(index) => {
+                    let index = usize::from(*index) % (segments + 1);
+                    let taken = received.take(index, vec![1]);
+                    assert_eq!(taken.is_ok(), index < segments);
+                    here.iter_mut()
+                        .skip(index)
+                        .take(1)
+                        .for_each(|it| *it = true);
+                }
+                Op::Merged => {
+                    received.merged();
+                    merged = here.iter().take_while(|it| **it).count();
+                }
+            }
+            let run = here.iter().take_while(|it| **it).count();
+            // The head alone is nothing, and nothing follows the exact values.
+            let expected = match run {
+                _ if run == merged || run < 2 => Next::Nothing,
+                _ if run == segments => Next::Exact,
+                run => Next::Steps((run - 1).min(steps)),
+            };
+            assert_eq!(received.merge_next(), expected, "{op:?}");
+        }
+    });
+}

@@ -221,4 +221,6 @@ impl Blocks {
 }
 
 #[cfg(test)]
+mod matrix;
+#[cfg(test)]
 mod tests;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use lynx_proto::peer::v1::PeerNews;
 use lynx_transport::{ReceiverHandle, Ticket};
 use lynx_units::{BitRate, Bytes, Timestamp, TransferId};
 use tonic::transport::Channel;
 
-use super::told::Ahead;
+use super::told::{Ahead, Told};
 use super::{Peer, PeerId, Peers, State};
 use crate::choice::{self, Candidate, Distance, Wanted};
 use crate::prefix::{self, BlockName, Salt};
@@ -51,6 +52,35 @@ pub(super) struct Pledge {
     ahead: Ahead,
     /// Whether the peer has told of its load since the transfer began.
     is_reported: bool,
+}
+
+/// Which of some peers would be asked for a prompt of these blocks, by what each of them has told of itself: its place among
+/// them. For whoever wants to try all kinds of news.
+pub fn asked_first(told: Vec<Vec<PeerNews>>, prompt: &[u64], prompt_tokens: u32) -> Option<usize> {
+    /// Blocks that are remembered of each.
+    const REMEMBERED: usize = 64;
+    let prompt: Vec<_> = prompt.iter().copied().map(BlockName).collect();
+    let candidates = told.into_iter().enumerate().map(|(peer, news)| {
+        let mut told = Told::new(REMEMBERED);
+        news.into_iter().for_each(|one| told.hear(one));
+        let ahead = told.ahead(Ahead::default(), Ahead::default());
+        Candidate {
+            peer,
+            distance: Distance::Unknown,
+            cached_tokens: told.cached_tokens(&prompt),
+            queued_tokens: ahead.tokens,
+            token_time: told.token_time(),
+            pending: ahead.bytes,
+            rate: None,
+            transfers: 0,
+            begun: 0,
+        }
+    });
+    let wanted = Wanted {
+        prompt_tokens,
+        bytes: Bytes::from_mib(1),
+    };
+    choice::choose(&wanted, &candidates.collect::<Vec<_>>(), 0)
 }
 
 impl Peers {

@@ -152,7 +152,8 @@ impl Rules {
         const WHAT: &str = "PrefillStarted";
         let request = started.request;
         let prefilling = self.prefilling(request, WHAT)?;
-        if prefilling.blocks.is_some() || prefilling.finished {
+        // Released, it is done and has no blocks.
+        if prefilling.blocks.is_some() || prefilling.done || prefilling.finished {
             return Err(out_of_turn(WHAT, request, "which has started before"));
         }
         let (tokens, cached) = (prefilling.tokens, started.cached_tokens);
@@ -332,7 +333,7 @@ impl Rules {
         let request = refused.request;
         let refusable = match self.requests.get(&request) {
             Some(State::Submitted { .. }) => true,
-            Some(State::Prefilling(prefilling)) => prefilling.blocks.is_none(),
+            Some(State::Prefilling(prefilling)) => prefilling.blocks.is_none() && !prefilling.done,
             Some(State::Decoding(_)) => false,
             None => {
                 return Err(Broken::Unknown {
@@ -413,5 +414,7 @@ fn out_of_turn(what: &'static str, request: u64, why: &'static str) -> Broken {
     Broken::OutOfTurn { what, request, why }
 }
 
+#[cfg(test)]
+mod matrix;
 #[cfg(test)]
 mod tests;

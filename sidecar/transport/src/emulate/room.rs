@@ -74,4 +74,36 @@ mod tests {
         assert!(take(&room, 76).is_none());
         assert!(take(&room, 75).is_some());
     }
+
+    #[derive(Clone, Copy, Debug, bolero::TypeGenerator)]
+    enum Op {
+        Take(u8),
+        GiveBack(u8),
+        Resize(u8),
+    }
+
+    /// Against sums: what is in use, and how much there may be.
+    #[test]
+    fn what_can_be_taken_is_what_is_not_in_use_whatever_happened_before() {
+        bolero::check!().with_type::<Vec<Op>>().for_each(|ops| {
+            let mut room = Room::new(100);
+            let (mut capacity, mut used) = (100, Vec::new());
+            for op in ops {
+                match *op {
+                    Op::Take(bytes) => used.extend(take(&room, bytes.into())),
+                    Op::GiveBack(at) if !used.is_empty() => {
+                        room.give_back(used.swap_remove(usize::from(at) % used.len()));
+                    }
+                    Op::GiveBack(_) => {}
+                    Op::Resize(bytes) => {
+                        capacity = usize::from(bytes);
+                        room.resize(capacity);
+                    }
+                }
+                let held: usize = used.iter().map(OwnedSemaphorePermit::num_permits).sum();
+                let free = room.semaphore.available_permits();
+                assert_eq!(free, capacity.saturating_sub(held), "{op:?}");
+            }
+        });
+    }
 }

@@ -65,4 +65,31 @@ mod tests {
         spare.take(1 << 20);
         assert_eq!((spare.buffers.len(), spare.bytes), (7, 7 << 20));
     }
+
+    /// Against a list of what was put in and not taken out again.
+    #[test]
+    fn whatever_is_taken_and_put_the_count_is_of_what_is_there() {
+        bolero::check!()
+            .with_type::<Vec<(bool, u8)>>()
+            .for_each(|ops| {
+                let mut spare = Spare::default();
+                let mut kept: Vec<usize> = Vec::new();
+                for (put, size) in ops {
+                    let size = usize::from(*size) << 14;
+                    if *put {
+                        spare.put(Vec::with_capacity(size));
+                        let room = kept.iter().sum::<usize>() + size <= Spare::MOST;
+                        kept.extend((size >= Spare::WORTH_KEEPING && room).then_some(size));
+                    } else {
+                        let taken = spare.take(size);
+                        assert_eq!(taken.len(), size);
+                        let mut fitting = kept.iter();
+                        let at = fitting.rposition(|kept| (size..=2 * size).contains(kept));
+                        at.map(|at| kept.swap_remove(at));
+                    }
+                    assert_eq!(spare.bytes, kept.iter().sum::<usize>());
+                    assert_eq!(spare.buffers.len(), kept.len());
+                }
+            });
+    }
 }

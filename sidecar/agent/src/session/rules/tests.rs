@@ -121,6 +121,13 @@ fn a_release_before_the_end_leaves_only_the_end_to_say() {
     rules.heard(done()).unwrap();
     rules.said(&from_agent::Kind::Release(Release { request: 1 }));
     assert!(broken(&mut rules, published(0, 0, 64)).contains("released"));
+    assert!(broken(&mut rules, started(&[0], 64)).contains("started before"));
+    let refused = from_engine::Kind::Refused(Refused {
+        request: 1,
+        ..Refused::default()
+    });
+    assert!(broken(&mut rules, refused).contains("has taken"));
+    assert!(rules.pool.is_unclaimed());
     rules.heard(finished()).unwrap();
     assert!(rules.requests.is_empty());
 }
