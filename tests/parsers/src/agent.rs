@@ -20,6 +20,24 @@ pub(crate) fn config(bytes: &[u8]) {
     }
 }
 
+/// Variables, one a line as `NAME=value`, and after an empty line the file that they lie over: accepted, or refused with a
+/// sentence for each mistake.
+pub(crate) fn environment(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else {
+        return;
+    };
+    let (variables, file) = text.split_once("\n\n").unwrap_or((text, ""));
+    let lookup = |name: &str| {
+        let mut known = variables.lines().filter_map(|line| line.split_once('='));
+        known
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.to_owned())
+    };
+    if let Err(mistakes) = Config::parse(file, &lookup) {
+        assert!(!mistakes.to_string().is_empty());
+    }
+}
+
 /// A transfer's descriptor: what is accepted has a plan within the protocol's bounds.
 pub(crate) fn descriptor(bytes: &[u8]) {
     let Some((shape, rest)) = bytes.split_first() else {

@@ -8,12 +8,17 @@
 
 mod agent;
 mod bytes;
+mod client;
 mod codec;
 mod engine;
 mod hostile;
 mod operator;
+mod peer;
 pub mod seeds;
+mod session;
+mod tls;
 mod wire;
+mod words;
 
 /// A function that reads bytes from outside, by name.
 #[derive(Clone, Copy, Debug)]
@@ -25,23 +30,30 @@ pub struct Parser {
 }
 
 /// All of them, in the order of their names.
-pub const ALL: [Parser; 16] = [
+pub const ALL: [Parser; 23] = [
     parser("agent_config", agent::config),
+    parser("certificates", tls::certificates),
     parser("chat_template", engine::chat_template),
     parser("decode_unit", codec::decode_unit),
     parser("deployment", operator::deployment),
     parser("descriptor", agent::descriptor),
+    parser("environment", agent::environment),
     parser("frame", wire::frame),
     parser("gguf", engine::gguf),
     parser("operator_config", operator::config),
+    parser("openai_request", client::openai_request),
     parser("peer_info", wire::peer_info),
+    parser("peer_news", peer::news),
     parser("pool_layout", agent::pool_layout),
     parser("profile_json", codec::profile_json),
+    parser("question", peer::question),
     parser("receiver", hostile::receiver),
     parser("report", operator::report),
     parser("sender", hostile::sender),
+    parser("session", session::session),
     parser("tokenizer", engine::tokenizer),
     parser("traceparent", agent::traceparent),
+    parser("words", words::words),
 ];
 
 /// The parser of a fuzz target.

@@ -24,6 +24,13 @@ const EXAMPLES: [&str; 4] = [
 const OPERATOR: &str = "watchNamespaces: [default]\nagents:\n  service: lynx\n  port: 7402\nimages:\n  agent: lynx/agent:1\n  engine: lynx/engine:1\n";
 const TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'].strip() + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
+/// A chat, and a completion: the first letter says which.
+const REQUESTS: [&str; 3] = [
+    r#"c{"model": "tiny", "messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Hello"}]}], "max_completion_tokens": 5, "temperature": 0.5, "top_p": 0.25, "top_k": 40, "seed": -1, "stop": ["END", "."], "n": 2, "logprobs": true, "top_logprobs": 3, "stream": true, "stream_options": {"include_usage": true}, "lynx": {"method": "lynx-int8", "anchor_bits": 3.5, "ignore_eos": true, "provisional": true, "timeline": true}}"#,
+    r#"p{"model": "tiny", "prompt": ["a", [1, 2]], "best_of": 2, "n": 2, "logprobs": 2, "logit_bias": {"17": -100, "4": 1.5}, "presence_penalty": 0.5, "frequency_penalty": -2, "stop": "x"}"#,
+    r#"p{"model": "tiny", "prompt": [[1], [2]], "echo": false, "suffix": null, "user": "somebody", "metadata": {"x": "1"}}"#,
+];
+
 /// The seeds of a target, in order; none for one whose corpus was found by fuzzing alone.
 pub fn of(target: &str) -> Vec<Vec<u8>> {
     let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect();
@@ -32,31 +39,49 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
             &lynx_agent::config::default_file(),
             "role: decode\npeers: [\"prefill:7400\"]\ntransfer:\n  anchor:\n    minBits: 3\n",
         ]),
+        "certificates" => certificates(),
         "chat_template" => vec![template(TEMPLATE, "Hello"), template("{{ 1", "x")],
         "deployment" => texts(&EXAMPLES),
         "descriptor" => messages::descriptors(),
+        "environment" => texts(&[
+            "LYNX_ROLE=decode\nLYNX_PEERS=prefill:7400,[::1]:7401\nLYNX_TRANSFER_DEADLINE=30s\n\nrole: prefill\n",
+            "LYNX_HTTP_MAX_BODY=64Ki\nLYNX_TLS_MODE=all\nLYNX_TELEMETRY_SAMPLING=0.5",
+        ]),
         "frame" => frames(),
         "gguf" | "tokenizer" => gguf::files(),
         "operator_config" => texts(&[OPERATOR]),
+        "openai_request" => texts(&REQUESTS),
         "peer_info" => vec![
             PeerInfo::new("decode-1")
                 .with("codec", "1")
                 .with("model", "tiny")
                 .encode(None),
         ],
+        "peer_news" => vec![messages::news()],
         "pool_layout" => messages::layouts(),
         // The profile of a real model is larger than a fuzzer likes: its head says what the fields are.
         "profile_json" => texts(&[&PROFILE[..PROFILE.floor_char_boundary(2048)]]),
+        "question" => messages::questions(),
         "receiver" | "sender" => [400, 800, 1200, 1600]
             .map(|len| noise(len, len as u64 / 400))
             .into(),
         "report" => vec![messages::reports()],
+        "session" => messages::sessions(),
         "traceparent" => texts(&[
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\nvendor=1",
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
         ]),
+        "words" => texts(&["100mbit", "2.5 Gbit/s", "2.125", "1h30m", "500ms"]),
         _ => Vec::new(),
     }
+}
+
+/// An authority's certificate and a peer's, with the length of the first.
+fn certificates() -> Vec<Vec<u8>> {
+    let made = lynx_tls::authority::Authority::new();
+    made.into_iter()
+        .map(|authority| template(&authority.certificate_pem(), &authority.certificate_pem()))
+        .collect()
 }
 
 /// A template, and what is said with it.
