@@ -18,7 +18,7 @@ use lynx_tls::authority::Authority;
 use lynx_units::{BitRate, Width};
 use serde_json::Value;
 
-use node::figure;
+use node::{examined, figure};
 
 fn options(megabits: u64) -> Options {
     Options {
@@ -84,4 +84,10 @@ async fn by_tls_everything_that_can_be_is_encrypted_and_answers_are_those_in_cle
         2.0,
         "no prompt was computed twice"
     );
+    let said = examined(own.path(), cluster.peer_control().unwrap()).await;
+    assert!(
+        said.contains("peer control and links are encrypted"),
+        "{said}"
+    );
+    assert!(said.contains("(TCP, TLS 1.3)"), "{said}");
 }

@@ -8,12 +8,14 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::support::{Folder, lynx, model, until};
+use super::certificates::encrypt;
+use super::support::{Folder, lynx, model, text, until};
 
 /// An agent, its engine, and what the agent has logged so far.
 pub(crate) struct Node {
@@ -99,6 +101,21 @@ impl Drop for Node {
             print!("{}", self.log());
         }
     }
+}
+
+/// What `lynx doctor` says with these certificates of the way to a prefill agent. Links may go through this process, so it waits
+/// elsewhere.
+pub(crate) async fn examined(certificates: &Path, control: &str) -> String {
+    let mut config = json!({"listen": {"http": "127.0.0.1:1"}});
+    encrypt(&mut config, certificates);
+    let control = control.to_owned();
+    let doctor = tokio::task::spawn_blocking(move || {
+        let folder = Folder::new();
+        let file = folder.write("agent.yaml", config.to_string());
+        let arguments = ["doctor", "--config", &file, "--peer", &control];
+        text(&lynx().args(arguments).output().unwrap().stdout)
+    });
+    doctor.await.unwrap()
 }
 
 /// An address of this machine that nobody listens on.

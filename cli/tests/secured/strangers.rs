@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tonic::transport::Endpoint;
 
 use super::certificates::{NAME, encrypt, issued};
-use super::node::{Node, figure, free_address};
+use super::node::{Node, examined, figure, free_address};
 
 /// What is said of a certificate of another authority by whoever refuses it, and to whom it is.
 const REFUSED: &str = "isn't signed by an authority in ca.crt";
@@ -161,6 +161,19 @@ async fn strangers_are_refused_on_both_planes_and_both_ways_and_each_side_says_w
         .await;
     let clear = clear.unwrap_err().to_string();
     assert!(clear.contains("takes only encrypted links"), "{clear}");
+
+    // The doctor says of either the same as they.
+    let control = world.control.to_string();
+    let said = examined(certificates.path(), &control).await;
+    let data = format!("links at {announced} can't be made");
+    let of_data = said.lines().find(|line| line.contains(&data));
+    assert!(of_data.is_some_and(|line| line.contains(REFUSED)), "{said}");
+    let said = examined(others.path(), &control).await;
+    let of_control = said.lines().find(|line| line.contains(&control));
+    assert!(
+        of_control.is_some_and(|line| line.contains(REFUSED)),
+        "{said}"
+    );
 
     let failures = |plane| format!("lynx_tls_handshake_failures_total{{plane=\"{plane}\"}}");
     for node in [&world.decode, &world.prefill] {

@@ -200,6 +200,14 @@ const ROWS: &[Row] = &[
                 )],
             ),
             Panel(
+                "Handshakes that failed",
+                "ops",
+                &[(
+                    rate!("lynx_tls_handshake_failures_total" by "plane"),
+                    "{{plane}}",
+                )],
+            ),
+            Panel(
                 "Links up, and links that ended",
                 "short",
                 &[
