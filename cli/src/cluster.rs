@@ -6,6 +6,7 @@
 //! is not about a certain node is about the first.
 
 mod endpoint;
+mod folder;
 mod node;
 mod process;
 
@@ -21,6 +22,7 @@ use lynx_transport::emulate::{LinkOptions, Relay};
 use lynx_units::{BitRate, Width};
 use serde_json::{Value, json};
 
+use self::folder::Folder;
 use self::node::{ANY_PORT, Node, free_address};
 use crate::run::{AnchorWidths, Event, Method, Scenario};
 
@@ -90,7 +92,7 @@ pub struct Cluster {
     /// To each prefill node.
     links: Vec<Arc<Relay>>,
     /// Sockets, configurations and KV pools; held for its life, and dropped after the processes.
-    folder: tempfile::TempDir,
+    folder: Folder,
 }
 
 /// How one run went.
@@ -136,10 +138,7 @@ impl Cluster {
             shape.prefills > 0 && shape.decodes > 0,
             "there must be a node of each kind"
         );
-        let folder = tempfile::Builder::new()
-            .prefix("lynx-")
-            .tempdir_in(memory_backed())
-            .context("making a folder for sockets and KV pools")?;
+        let folder = Folder::new()?;
         let start = async |kind: &str, index: usize, count: usize, config: Value| {
             // Of one there is no first.
             let name = if count == 1 {
@@ -397,16 +396,6 @@ impl Outcome {
             }
             _ => {}
         }
-    }
-}
-
-/// Where a file lives in memory: KV pools that a disk had to follow would be slow ones.
-fn memory_backed() -> PathBuf {
-    let shared = Path::new("/dev/shm");
-    if shared.is_dir() {
-        shared.to_owned()
-    } else {
-        std::env::temp_dir()
     }
 }
 
