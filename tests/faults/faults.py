@@ -29,6 +29,7 @@ sys.dont_write_bytecode = True
 
 import bytewise
 import clocks
+import old_frames
 import pair
 import scenarios
 import shared_memory
@@ -199,8 +200,11 @@ def alone(name: str, run: Callable[[World], scenarios.Row]) -> Callable[[World],
 
 OTHERS = {
     "full shared memory": alone("full shared memory", shared_memory.full),
+    "pool cut short": alone("pool cut short", shared_memory.cut_short),
     "clocks apart": alone("clocks apart", clocks.apart),
     "clock jump": alone("clock jump", clocks.jump),
+    "restart, old frames": alone("restart, old frames", old_frames.restart),
+    "client gone, full queue": alone("client gone, full queue", old_frames.given_up),
     "bytewise": alone("bytewise", bytewise.run),
 }
 

@@ -1,4 +1,4 @@
-"""Shared memory that is full: before an engine starts, and while one works."""
+"""Shared memory that is full, before an engine starts and while one works; and a pool that is cut short."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import scenarios
-from nodes import AGENT, DECODE, ENGINE, Nodes, Unmet, until
+from nodes import AGENT, DECODE, ENGINE, PREFILL, Nodes, Unmet, until
 
 if TYPE_CHECKING:
     from faults import World
 
 # Too little for a pool, and enough for one.
 TINY, ENOUGH = "4m", "48m"
+# Whose pool is cut when, and what is left of it.
+CUT = [(PREFILL, "prefill begun"), (PREFILL, "half of the anchor"), (DECODE, "half of the residual")]
+LEFT = 4096
 
 
 @contextlib.contextmanager
@@ -61,6 +64,32 @@ def full(world: World) -> scenarios.Row:
         bench.expect(bench.ask(), is_transfer=True)
     got = "the engine's own message; the answer once there is room"
     return scenarios.Row("shared memory full", "engine start", got, None, ended, recovered)
+
+
+def cut_short(world: World) -> scenarios.Row:
+    """A pool that loses its pages under both who map it. Its engine may end by that; the agent goes on, and takes the next."""
+    slowest, slowest_recovery = 0.0, 0.0
+    with Nodes(world.options()) as nodes:
+        bench = scenarios.Bench(nodes, world.question(), world.name)
+        bench.settle()
+        for role, phase in CUT:
+            engine = nodes.nodes[role].processes[ENGINE]
+            pool = nodes.nodes[role].shared / f"kv-{engine.child.pid}"
+            answer, at, _ = bench.inject(phase, lambda pool=pool: os.truncate(pool, LEFT))
+            if nodes.nodes[role].processes[AGENT].has_ended():
+                raise Unmet(f"the {role} agent has ended with its engine's pool")
+            if role == PREFILL:
+                bench.expect(answer)
+            else:
+                scenarios.error_of(answer, "service_unavailable")
+            slowest = max(slowest, answer.ended - at)
+            if engine.has_ended():
+                engine.close()
+            else:
+                engine.kill()
+            slowest_recovery = max(slowest_recovery, bench.recover((role, ENGINE)))
+    got = "the answer, or an error where the decode engine's pool was cut; both agents live"
+    return scenarios.Row("pool cut short", "three phases", got, None, slowest, slowest_recovery)
 
 
 def fill(file: Path) -> None:
