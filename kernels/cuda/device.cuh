@@ -98,6 +98,27 @@ LYNX_DEVICE uint4 read_once(const void *from) {
 #endif
 }
 
+// Tells other blocks a number, after all that this thread wrote before.
+LYNX_DEVICE void publish(u32 *at, u32 number) {
+#ifdef LYNX_SHIM
+    *at = number;
+#else
+    asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(at), "r"(number) : "memory");
+#endif
+}
+
+// What another block has told, if anything.
+LYNX_DEVICE u32 see(const u32 *at) {
+#ifdef LYNX_SHIM
+    if (*at == 0) shim::fail("a block waits for one that has not begun");
+    return *at;
+#else
+    u32 number;
+    asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(number) : "l"(at) : "memory");
+    return number;
+#endif
+}
+
 #ifdef LYNX_FP16
 // The nearest BF16 of two FP16. NaN becomes 0x7fff.
 LYNX_DEVICE u32 half_to_bf16(u32 pair) {

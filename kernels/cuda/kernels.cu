@@ -1,10 +1,6 @@
 // Splits and merges units of KV in GPU memory, bit for bit as kernels/src/scalar.rs does; docs/cuda.md says how.
 #include "raw.cuh"
-#ifdef LYNX_V
-#include "v.cuh"
-#else
-#include "k.cuh"
-#endif
+#include "tail.cuh"
 
 // Values to parameters, raw tokens and words. Counts escaped groups in `status[0]`.
 LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
@@ -36,4 +32,21 @@ lynx_escape(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
 LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
 lynx_unescape(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
     copy_escaped<true>(plan, units[blockIdx.z]);
+}
+
+// What the planes leave of the values; after a split, whose parameters it reads. Its length goes to `status[2]`.
+LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
+lynx_tail(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
+    encode_tail(plan, units[blockIdx.z]);
+}
+
+// All segments to the values, bit for bit, whatever was merged before. Impossible parameters and codes are told in `status[1]`, tails
+// that don't fit the codes in `status[3]`.
+LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
+lynx_restore(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
+    const Unit &unit = units[blockIdx.z];
+#ifndef LYNX_WHOLE
+    if (blockIdx.y == plan.blocks) return copy_raw<true>(plan, unit);
+#endif
+    decode_tail(plan, unit);
 }

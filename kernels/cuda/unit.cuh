@@ -66,7 +66,12 @@ struct Unit {
     const u8 *owners;    // K: the step of each 16 bytes of words, thread after thread, four each
     u8 *head;
     u8 *step[8];
-    u32 *status;  // how many groups are escaped; the first (tile << 16 | group) whose parameters are impossible
+    u8 *tail;
+    u64 tail_bytes;  // to restore
+    u32 *published;  // for the tail: one more than there are tiles, all zero before the launch
+    // How many groups are escaped; the first (tile << 16 | group) that is impossible; the tail's length; the first tile that the tail
+    // doesn't fit.
+    u32 *status;
 };
 
 struct Tile {

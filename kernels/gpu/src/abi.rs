@@ -78,6 +78,12 @@ pub struct Unit {
     pub head: u64,
     /// The steps.
     pub step: [u64; 8],
+    /// The tail.
+    pub tail: u64,
+    /// Its length, to restore.
+    pub tail_bytes: u64,
+    /// For the tail: a number (u32) more than there are tiles, all zero before the launch.
+    pub published: u64,
     /// [`Status`].
     pub status: u64,
 }
@@ -88,8 +94,12 @@ pub struct Unit {
 pub struct Status {
     /// Groups that a split escaped: with any, their values are still missing in the head.
     pub escaped: u32,
-    /// The first `tile << 16 | group` whose parameters a merge found impossible; all ones for none.
+    /// The first `tile << 16 | group` whose parameters, or whose codes, are impossible; all ones for none.
     pub refused: u32,
+    /// The length of the tail that was made.
+    pub tail_bytes: u32,
+    /// The first tile whose sections don't fit its codes; all ones for none.
+    pub unfit: u32,
 }
 
 impl Status {
@@ -97,9 +107,11 @@ impl Status {
     pub const NEW: Self = Self {
         escaped: 0,
         refused: u32::MAX,
+        tail_bytes: 0,
+        unfit: u32::MAX,
     };
 
-    /// The first (tile, group) with impossible parameters.
+    /// The first (tile, group) with impossible parameters or codes.
     pub fn refusal(self) -> Option<(u32, u32)> {
         (self.refused != u32::MAX).then_some((self.refused >> 16, self.refused & 0xffff))
     }

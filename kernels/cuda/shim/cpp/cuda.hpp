@@ -26,6 +26,9 @@
 #define LYNX_SITE (__COUNTER__ + 1)
 #define __shfl_xor_sync(mask, value, lanes) shim::shuffle_xor(LYNX_SITE, mask, value, lanes)
 #define __shfl_sync(mask, value, lane, width) shim::shuffle(LYNX_SITE, mask, value, lane, width)
+#define __ballot_sync(mask, yes) shim::ballot(LYNX_SITE, mask, yes)
+#define __reduce_add_sync(mask, value) shim::reduce_add(LYNX_SITE, mask, value)
+#define __reduce_or_sync(mask, value) shim::reduce_or(LYNX_SITE, mask, value)
 #define __syncthreads() shim::barrier(LYNX_SITE)
 
 struct alignas(8) uint2 {
@@ -51,6 +54,9 @@ inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
 inline uint32_t min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+inline uint32_t __popc(uint32_t bits) { return __builtin_popcount(bits); }
+inline uint32_t __clz(uint32_t bits) { return bits ? __builtin_clz(bits) : 32; }
 
 inline float __uint_as_float(uint32_t bits) {
     float x;
@@ -85,6 +91,12 @@ inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
 inline uint32_t atomicAdd(uint32_t *at, uint32_t addend) {
     uint32_t before = *at;
     *at += addend;
+    return before;
+}
+
+inline uint32_t atomicOr(uint32_t *at, uint32_t bits) {
+    uint32_t before = *at;
+    *at |= bits;
     return before;
 }
 

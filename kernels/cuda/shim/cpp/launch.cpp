@@ -125,7 +125,8 @@ void fail(const char *what) {
 
 uint32_t lane() { return current().thread.x % 32; }
 
-uint64_t meet(int site, uint64_t bits, uint32_t from) {
+const uint64_t *meet(int site, uint32_t mask, uint64_t bits) {
+    if (mask != ~0u) fail("only whole warps meet");
     State &s = state();
     Warp &warp = s.warps[s.current.thread.x / 32];
     uint32_t meeting = warp.meeting;
@@ -140,7 +141,7 @@ uint64_t meet(int site, uint64_t bits, uint32_t from) {
         warp.meeting++;
     }
     while (warp.meeting == meeting) give_way();
-    return values[from % 32];
+    return values;
 }
 
 void barrier(int site) {

@@ -24,8 +24,8 @@ inline void check_aligned(const void *at, uintptr_t bytes) {
     if (reinterpret_cast<uintptr_t>(at) % bytes != 0) fail("a vector isn't aligned to its size");
 }
 
-// Gives 64 bits to the warp and takes those of `from`.
-uint64_t meet(int site, uint64_t bits, uint32_t from);
+// Gives 64 bits to the warp and takes those of all its lanes, which stay until the lane's next meeting.
+const uint64_t *meet(int site, uint32_t mask, uint64_t bits);
 
 void barrier(int site);
 
@@ -33,10 +33,9 @@ uint32_t lane();
 
 template <class T> T exchange(int site, uint32_t mask, T value, uint32_t from) {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a register or two");
-    if (mask != ~0u) fail("only whole warps meet");
     uint64_t bits = 0;
     memcpy(&bits, &value, sizeof(T));
-    bits = meet(site, bits, from);
+    bits = meet(site, mask, bits)[from % 32];
     memcpy(&value, &bits, sizeof(T));
     return value;
 }
@@ -47,6 +46,27 @@ template <class T> T shuffle_xor(int site, uint32_t mask, T value, uint32_t lane
 
 template <class T> T shuffle(int site, uint32_t mask, T value, uint32_t from, uint32_t width) {
     return exchange(site, mask, value, (lane() & ~(width - 1)) | (from & (width - 1)));
+}
+
+inline uint32_t ballot(int site, uint32_t mask, bool yes) {
+    const uint64_t *all = meet(site, mask, yes);
+    uint32_t lanes = 0;
+    for (int i = 0; i < 32; i++) lanes |= static_cast<uint32_t>(all[i]) << i;
+    return lanes;
+}
+
+inline uint32_t reduce_add(int site, uint32_t mask, uint32_t value) {
+    const uint64_t *all = meet(site, mask, value);
+    uint32_t sum = 0;
+    for (int i = 0; i < 32; i++) sum += static_cast<uint32_t>(all[i]);
+    return sum;
+}
+
+inline uint32_t reduce_or(int site, uint32_t mask, uint32_t value) {
+    const uint64_t *all = meet(site, mask, value);
+    uint32_t bits = 0;
+    for (int i = 0; i < 32; i++) bits |= static_cast<uint32_t>(all[i]);
+    return bits;
 }
 
 // Runs `kernel` for every thread of every block; null where all went well, otherwise what was wrong, until the next launch.

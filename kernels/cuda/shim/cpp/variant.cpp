@@ -5,7 +5,8 @@
 namespace {
 #include "kernels.cu"
 
-void (*const KERNELS[])(Plan, const Unit *) = {lynx_split, lynx_merge, lynx_escape, lynx_unescape};
+void (*const KERNELS[])(Plan, const Unit *) = {lynx_split,    lynx_merge, lynx_escape,
+                                                     lynx_unescape, lynx_tail,  lynx_restore};
 }  // namespace
 
 extern "C" const char *LYNX_ENTRY(uint32_t kernel, const Plan *plan, const Unit *units, const shim::Index *blocks, uint64_t seed) {

@@ -36,6 +36,10 @@ pub enum Kernel {
     Escape,
     /// `lynx_unescape`.
     Unescape,
+    /// `lynx_tail`.
+    Tail,
+    /// `lynx_restore`.
+    Restore,
 }
 
 /// A mistake made on purpose, in the order of `cpp/checks.cpp`.

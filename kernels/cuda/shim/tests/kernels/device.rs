@@ -161,6 +161,9 @@ struct Device {
     status: Vec<Status>,
     head: Memory,
     steps: Vec<Memory>,
+    tail: Memory,
+    tail_bytes: usize,
+    published: Vec<u32>,
 }
 
 impl Device {
@@ -176,6 +179,7 @@ impl Device {
             Memory::new(bytes, plan.step_bytes(index))
         };
         let head = unit.map_or(&[][..], |unit| &unit.head);
+        let tail = unit.map_or(&[][..], |unit| &unit.tail);
         let halves = |table: Vec<u16>| {
             pack(
                 &table
@@ -191,6 +195,9 @@ impl Device {
             status: vec![Status::NEW],
             head: Memory::new(head, plan.head_bound()),
             steps: (0..steps).map(step).collect(),
+            tail: Memory::new(tail, plan.segment_bound(plan.segments() - 1)),
+            tail_bytes: tail.len(),
+            published: vec![0; plan.tiles().count() + 1],
         }
     }
 
@@ -202,6 +209,9 @@ impl Device {
             cuts: self.cuts.as_ptr() as u64,
             owners: self.owners.as_ptr() as u64,
             head: self.head.address(),
+            tail: self.tail.address(),
+            tail_bytes: self.tail_bytes as u64,
+            published: self.published.as_mut_ptr() as u64,
             status: self.status.as_mut_ptr() as u64,
             ..Unit::default()
         };
@@ -221,7 +231,7 @@ fn pack(bytes: &[u8]) -> Vec<u128> {
     chunks.collect()
 }
 
-/// Splits the caches' units, which share everything but memory, in one launch.
+/// Splits the caches' units with their tails, which share everything but memory, in one launch.
 pub(crate) fn split(
     build: Build<'_>,
     plan: &UnitPlan,
@@ -242,6 +252,7 @@ pub(crate) fn split(
     if devices.iter().any(|device| device.status[0].escaped > 0) {
         launch_all(build, Kernel::Escape, &launch, &units)?;
     }
+    launch_all(build, Kernel::Tail, &launch, &units)?;
     let buffer = |device: &Device| {
         let head = device.head.bytes();
         UnitBuffer {
@@ -251,7 +262,7 @@ pub(crate) fn split(
                 .iter()
                 .map(|step| step.bytes().to_vec())
                 .collect(),
-            tail: Vec::new(),
+            tail: device.tail.bytes()[..device.status[0].tail_bytes as usize].to_vec(),
         }
     };
     Ok(devices.iter().map(buffer).collect())
@@ -263,21 +274,41 @@ pub(crate) fn merge(
     plan: &UnitPlan,
     order: &LayerOrder,
     steps: usize,
+    memory: (&[UnitBuffer], &mut [Cache]),
+) -> Result<Vec<Status>, String> {
+    let launch = Launch::new(plan, &memory.1[0].pages, steps).unwrap();
+    decode(build, Kernel::Merge, (plan, order, &launch), memory)
+}
+
+/// Restores units into caches from all their segments; returns what was refused.
+pub(crate) fn restore(
+    build: Build<'_>,
+    plan: &UnitPlan,
+    order: &LayerOrder,
+    memory: (&[UnitBuffer], &mut [Cache]),
+) -> Result<Vec<Status>, String> {
+    let launch = Launch::new(plan, &memory.1[0].pages, plan.steps()).unwrap();
+    decode(build, Kernel::Restore, (plan, order, &launch), memory)
+}
+
+fn decode(
+    build: Build<'_>,
+    kernel: Kernel,
+    (plan, order, launch): (&UnitPlan, &LayerOrder, &Launch),
     (units, caches): (&[UnitBuffer], &mut [Cache]),
 ) -> Result<Vec<Status>, String> {
-    let launch = Launch::new(plan, &caches[0].pages, steps).unwrap();
     let mut devices: Vec<Device> = units
         .iter()
-        .map(|unit| Device::new(plan, order, &launch, Some(unit)))
+        .map(|unit| Device::new(plan, order, launch, Some(unit)))
         .collect();
     let told: Vec<Unit> = devices
         .iter_mut()
         .zip(caches)
         .map(|(device, cache)| device.unit(cache))
         .collect();
-    launch_all(build, Kernel::Merge, &launch, &told)?;
+    launch_all(build, kernel, launch, &told)?;
     if units.iter().any(|unit| unit.head.len() > plan.head_bytes()) {
-        launch_all(build, Kernel::Unescape, &launch, &told)?;
+        launch_all(build, Kernel::Unescape, launch, &told)?;
     }
     Ok(devices.iter().map(|device| device.status[0]).collect())
 }
@@ -289,14 +320,10 @@ fn launch_all(
     units: &[Unit],
 ) -> Result<(), String> {
     let count = units.len() as u32;
-    let mut blocks = match kernel {
-        Kernel::Split | Kernel::Merge => launch.grid(count),
-        Kernel::Escape | Kernel::Unescape => launch.escape_grid(count),
+    let blocks = match kernel {
+        Kernel::Split | Kernel::Merge | Kernel::Restore => launch.grid(count),
+        Kernel::Escape | Kernel::Unescape | Kernel::Tail => launch.escape_grid(count),
     };
-    // A build for any tokens has its row for raw ones, even where there are none.
-    if launch.is_whole() && !build.name.contains("whole") && blocks[1] == launch.plan().blocks {
-        blocks[1] += u32::from(matches!(kernel, Kernel::Split | Kernel::Merge));
-    }
     // SAFETY: every address is that of memory that the caller holds, as large as the plan says.
     unsafe { run(build.name, kernel, launch.plan(), units, blocks, build.seed) }
 }

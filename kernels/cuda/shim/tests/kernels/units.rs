@@ -6,7 +6,7 @@ use lynx_kernels::{Blocks, Codec, Cuts, Kind, KvShape, RawTokens, Simd, UnitBuff
 use lynx_units::Width;
 
 use crate::common::{Case, Random, STYLES};
-use crate::device::{Build, Cache, Format, merge, split};
+use crate::device::{Build, Cache, Format, merge, restore, split};
 
 const BF16: Format = Format {
     to_cache: |bits| bits,
@@ -118,6 +118,7 @@ fn check(build: Build<'_>, variant: &Variant, cases: &[Case], pages: Pages, rand
     let mut caches = Vec::new();
     for (case, expected) in cases.iter().zip(&mut expected) {
         scalar.split(plan, order, &case.blocks, expected);
+        scalar.encode_tail(plan, &case.blocks, &mut expected.tail);
         let mut cache = Cache::empty(plan, pages, random);
         cache.fill(plan, &case.blocks, variant.format());
         caches.push(cache);
@@ -127,11 +128,24 @@ fn check(build: Build<'_>, variant: &Variant, cases: &[Case], pages: Pages, rand
         same(&found.head, &expected.head, || {
             format!("{build:?} {plan:?}: the head")
         });
+        same(&found.tail, &expected.tail, || {
+            format!("{build:?} {plan:?}: the tail")
+        });
         for (step, (found, expected)) in found.steps.iter().zip(&expected.steps).enumerate() {
             same(found, expected, || {
                 format!("{build:?} {plan:?}: step {step}")
             });
         }
+    }
+    let mut caches: Vec<_> = cases
+        .iter()
+        .map(|_| Cache::empty(plan, pages, random))
+        .collect();
+    let found = restore(build, plan, order, (&expected, &mut caches)).unwrap();
+    for (status, (case, cache)) in found.iter().zip(cases.iter().zip(&caches)) {
+        assert_eq!((status.refusal(), status.unfit), (None, u32::MAX));
+        let what = format!("{build:?} {plan:?} {pages:?}, restored");
+        cache.check(plan, &case.blocks, variant.format(), &what);
     }
     let steps = if variant.planes.is_some() {
         1..=1
@@ -243,6 +257,39 @@ fn latent_vectors_are_v_of_nine_heads() {
             latent,
             &mut random,
         );
+    }
+}
+
+#[test]
+fn a_tail_that_does_not_fit_its_codes_is_told() {
+    let mut random = Random::new(9);
+    let scalar = Codec::with_simd(Simd::Scalar).unwrap();
+    for name in ["k64-whole", "v128-whole"] {
+        let variant = parse(name);
+        let case = variant.case(&mut random, 0, 2);
+        let mut unit = UnitBuffer::default();
+        scalar.split(&case.plan, &case.order, &case.blocks, &mut unit);
+        scalar.encode_tail(&case.plan, &case.blocks, &mut unit.tail);
+        let pages = pages(&mut random, case.plan.shape());
+        let build = Build { name, seed: 2 };
+        let last = case.plan.tiles().count() as u32 - 1;
+        // A byte more in tile 1's section A, a byte less in its B, a byte too few or too many in all, an absurd table.
+        type Damage = fn(&mut Vec<u8>);
+        let damages: [(Damage, u32); 5] = [
+            (|tail| tail[4] = tail[4].wrapping_add(1), 1),
+            (|tail| tail[6] = tail[6].wrapping_sub(1), 1),
+            (|tail| tail.truncate(tail.len() - 1), last),
+            (|tail| tail.push(0), last),
+            (|tail| tail[..8].fill(0xff), 0),
+        ];
+        for (damage, tile) in damages {
+            let mut unit = unit.clone();
+            damage(&mut unit.tail);
+            let mut caches = [Cache::empty(&case.plan, pages, &mut random)];
+            let memory = (&[unit][..], &mut caches[..]);
+            let found = restore(build, &case.plan, &case.order, memory).unwrap();
+            assert_eq!(found[0].unfit, tile, "{name}");
+        }
     }
 }
 

@@ -51,11 +51,7 @@ fn the_committed_vectors_come_out_bit_for_bit() {
         let mut cache = Cache::empty(&plan, pages, &mut random);
         cache.fill(&plan, &source, BF16);
         let found = split(build, &plan, &order, &mut [cache]).unwrap().remove(0);
-        assert!(
-            found.head == expected.head && found.steps == expected.steps,
-            "{}",
-            path.display()
-        );
+        assert!(found == expected, "{}", path.display());
         for (steps, sum) in (1..).zip(vector.merged().unwrap()) {
             let mut caches = [Cache::empty(&plan, pages, &mut random)];
             let units = [expected.clone()];
