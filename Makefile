@@ -86,7 +86,7 @@ soak: model build ## 200 clients for a minute: every answer right, nothing that 
 	@$(LYNX) bench soak $(ARGS)
 
 lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts, the chart
-	@scripts/need shellcheck
+	@scripts/need c++ shellcheck
 	@echo "  fmt"
 	@$(CARGO) fmt --all --check
 	@echo "  clippy"
