@@ -40,7 +40,7 @@ pub(super) fn container(inputs: &Inputs<'_>, role: Role) -> Container {
         image_pull_policy: Some(config.images.pull_policy.clone()),
         args: Some(vec!["--config".into(), format!("{CONFIG}/agent.yaml")]),
         restart_policy: Some("Always".into()),
-        env: Some(environment(inputs, role)),
+        env: Some(environment(inputs)),
         ports: Some(ports(role)),
         startup_probe: Some(probe("/startupz", 1, 120)),
         readiness_probe: Some(probe("/readyz", 1, 2)),
@@ -64,8 +64,8 @@ fn mounts(inputs: &Inputs<'_>) -> Vec<k8s_openapi::api::core::v1::VolumeMount> {
     mounts
 }
 
-fn environment(inputs: &Inputs<'_>, role: Role) -> Vec<EnvVar> {
-    let mut env = vec![
+fn environment(inputs: &Inputs<'_>) -> Vec<EnvVar> {
+    vec![
         field("LYNX_POD_NAME", "metadata.name"),
         field("LYNX_POD_NAMESPACE", "metadata.namespace"),
         field("LYNX_POD_IP", "status.podIP"),
@@ -74,9 +74,7 @@ fn environment(inputs: &Inputs<'_>, role: Role) -> Vec<EnvVar> {
             "LYNX_DEPLOYMENT_GENERATION",
             &generation::generation(&inputs.object.spec),
         ),
-    ];
-    env.extend(devices::agent_environment(inputs, role));
-    env
+    ]
 }
 
 fn field(name: &str, path: &str) -> EnvVar {

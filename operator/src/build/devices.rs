@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, EnvVar, PodResourceClaim, ResourceClaim, ResourceRequirements, SecurityContext,
+    Capabilities, PodResourceClaim, ResourceClaim, ResourceRequirements, SecurityContext,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use lynx_crds::spec::Transport;
 
 use super::names::Role;
 use super::{Inputs, pod};
@@ -56,23 +55,6 @@ pub(super) fn give_agent(inputs: &Inputs<'_>, role: Role, to: &mut ResourceRequi
             take(to, rdma_claim(inputs, role), rdma.request.clone());
         }
     }
-}
-
-/// What the agent is told about its network card.
-pub(super) fn agent_environment(inputs: &Inputs<'_>, role: Role) -> Vec<EnvVar> {
-    let transport = match inputs.object.spec.transfer.transport {
-        Transport::Auto => "auto",
-        Transport::Rdma => "rdma",
-        Transport::Tcp => "tcp",
-    };
-    let gid = inputs
-        .pool(role)
-        .rdma
-        .as_ref()
-        .and_then(|rdma| rdma.gid_index);
-    let gid = gid.map(|index| pod::variable("LYNX_RDMA_GID_INDEX", &index.to_string()));
-    let transport = pod::variable("LYNX_TRANSFER_TRANSPORT", transport);
-    std::iter::once(transport).chain(gid).collect()
 }
 
 /// Nothing but, with RDMA, the right to lock the memory that the card reads and writes.

@@ -36,9 +36,8 @@ use std::time::Duration;
 use lynx_kernels::{KvShape, Profile};
 use lynx_proto::engine::v1::Report;
 use lynx_proto::operator::v1::{PeerAddress, Policy};
-use lynx_protocol::receiver::ReceiverConfig;
 use lynx_transport::{Clock, ReceiverEvent};
-use lynx_units::{Bytes, TransferId, Width};
+use lynx_units::{TransferId, Width};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -60,10 +59,6 @@ use crate::session::{Attached, Engine, Messages};
 const TICK: Duration = Duration::from_millis(10);
 /// How often the agent's state is told to those who watch it.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
-/// The largest receive window of a link, for each class.
-const LARGEST_WINDOW: Bytes = Bytes::from_mib(64);
-/// The share of all receive memory that one window takes: eight links with two windows each fit.
-const WINDOWS: u64 = 16;
 
 /// What the role is told by the configuration.
 #[derive(Clone, Debug)]
@@ -273,11 +268,9 @@ impl Decoder {
         let budget = settings.transfer.receive_buffer;
         let merge = settings.transfer.merge_buffer.get();
         counters.memory.of(Pool::Merge).set_limit(merge);
-        let window = Bytes::new(budget.get() / WINDOWS);
         let links = LinkSettings {
             security: settings.security.clone(),
             clock,
-            window: [window.clamp(ReceiverConfig::MIN_WINDOW, LARGEST_WINDOW); 2],
             budget,
             counters: Arc::clone(&counters),
             topology: settings.topology.clone(),
@@ -350,7 +343,8 @@ impl Decoder {
 /// The agent ends in the middle of work: clients are told what they can do, and not that something broke.
 impl Drop for Decoder {
     fn drop(&mut self) {
-        let requests = self.requests.values().chain(&self.waiting);
+        let waiting = self.waiting.iter().chain(&self.followers);
+        let requests = self.requests.values().chain(waiting);
         for request in requests.filter(|request| !request.aborted) {
             request.answer.refuse(Refusal::Unavailable(
                 "this agent ends before the answer did: try again, another replica takes it"

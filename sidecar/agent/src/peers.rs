@@ -6,9 +6,13 @@
 //!
 //! A peer is an address in one incarnation. A peer that is no longer named keeps its link until its last transfer has
 //! ended: it is being drained, not gone.
+//!
+//! Links share the receive memory evenly ([`share`]). Where there come to be more peers than their windows leave room for,
+//! links are made anew with smaller ones, one at a time and when nothing is under way on them.
 
 mod choosing;
 mod meeting;
+mod share;
 mod told;
 mod watching;
 
@@ -40,8 +44,6 @@ use crate::security::Security;
 pub struct LinkSettings {
     /// What the links' deadlines are told by.
     pub clock: Clock,
-    /// The receive window of each link: anchors', residuals'.
-    pub window: [Bytes; 2],
     /// The receive windows of all links together.
     pub budget: Bytes,
     /// Who may be a peer.
@@ -136,6 +138,8 @@ struct Peer {
     avoided_until: Option<Timestamp>,
     /// No longer named: gone with its last transfer.
     retired: bool,
+    /// The receive window of its link, for each class.
+    window: Bytes,
     task: AbortHandle,
 }
 
@@ -190,12 +194,14 @@ impl Peers {
         }
         self.drop_retired();
         self.dial();
+        self.fit_windows();
     }
 
     fn dial(&mut self) {
         let Some(identity) = &self.identity else {
             return;
         };
+        let window = self.window();
         for address in &self.named {
             if self.peers.values().any(|peer| same(&peer.address, address)) {
                 continue;
@@ -209,7 +215,7 @@ impl Peers {
                 clock: self.settings.clock,
                 security: self.settings.security.clone(),
                 window: ReceiverConfig {
-                    window: self.settings.window,
+                    window: [window; 2],
                 },
                 book: Arc::clone(&self.book),
                 links: Arc::clone(&self.settings.counters.links),
@@ -226,6 +232,7 @@ impl Peers {
                     begun: 0,
                     avoided_until: None,
                     retired: false,
+                    window,
                     task,
                 },
             );
@@ -263,6 +270,7 @@ impl Peers {
                 peer.state = State::Up(meeting);
                 peer.told = Told::new(self.settings.prefix_blocks);
                 peer.avoided_until = None;
+                self.fit_windows();
                 None
             }
             What::Unreachable(why) => {

@@ -119,6 +119,48 @@ mod tests {
         assert_eq!(found.misspelt, []);
     }
 
+    /// The variables of the containers called `agent`, in whatever object.
+    fn of_agents(value: &serde_norway::Value, found: &mut Vec<String>) {
+        if let Some(items) = value.as_sequence() {
+            items.iter().for_each(|item| of_agents(item, found));
+        }
+        let Some(fields) = value.as_mapping() else {
+            return;
+        };
+        if fields.get("name").and_then(serde_norway::Value::as_str) == Some("agent") {
+            let env = fields.get("env").and_then(serde_norway::Value::as_sequence);
+            let names = env
+                .into_iter()
+                .flatten()
+                .filter_map(|one| one.get("name")?.as_str());
+            found.extend(names.map(str::to_owned));
+        }
+        fields.values().for_each(|value| of_agents(value, found));
+    }
+
+    /// The operator gave agents a variable for a transport, which no agent knew, and each said so at its start.
+    #[test]
+    fn the_operator_sets_no_variable_that_is_none() {
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../operator/src/build/snapshots"
+        );
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            let (_, documents) = text[3..].split_once("\n---\n").unwrap();
+            for document in serde_norway::Deserializer::from_str(documents) {
+                let object = serde::Deserialize::deserialize(document).unwrap();
+                of_agents(&object, &mut names);
+            }
+        }
+        assert!(
+            names.iter().any(|name| name == "LYNX_POD_NAME"),
+            "{names:?}"
+        );
+        assert_eq!(find(names), Strangers::default());
+    }
+
     #[test]
     fn distances_are_those_of_the_textbook() {
         for (one, other, expected) in [

@@ -193,6 +193,7 @@ impl Peers {
     pub fn release(&mut self, transfer: TransferId) {
         self.pledges.remove(&transfer);
         self.drop_retired();
+        self.fit_windows();
     }
 
     /// Leaves a peer alone for a while that has refused a transfer, or broken it off.

@@ -70,7 +70,7 @@ enum MeetError {
     Data(#[from] DialError),
     #[error("this agent's identity can't be sent: {0}")]
     Identity(#[from] lynx_protocol::wire::EncodeError),
-    #[error("{0}")]
+    #[error("{0} (the budget is transfer.receiveBuffer)")]
     Memory(#[from] BookFull),
 }
 

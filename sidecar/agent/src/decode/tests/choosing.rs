@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lynx_kernels::Profile;
 use lynx_proto::engine::v1 as engine_api;
 use lynx_proto::peer::v1::{Load, PeerNews};
-use lynx_units::Timestamp;
+use lynx_units::{Bytes, Timestamp};
 
 use super::prefill::Prefill;
 use super::*;
@@ -200,6 +200,41 @@ async fn what_has_begun_to_come_is_not_asked_for_again() {
     assert_eq!(two.world.counters.transfers_retried.get(), 0);
 }
 
+/// The ninth peer was left without a link: the others' windows had the whole budget.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peers_that_come_later_are_linked_too_and_the_others_windows_make_room() {
+    const MORE: usize = 12;
+    let mut world = World::with(|settings| {
+        settings.transfer.receive_buffer = Bytes::from_mib(64);
+    })
+    .await;
+    let directory = tempfile::tempdir().unwrap();
+    let mut others = Vec::new();
+    for number in 0..MORE {
+        let directory = directory.path().join(number.to_string());
+        std::fs::create_dir(&directory).unwrap();
+        others.push(Prefill::start(&directory, TOKENS, "gen-1").await);
+    }
+    let named = |others: &[Prefill]| {
+        let addresses = others.iter().map(|other| PeerAddress {
+            address: other.address.to_string(),
+            ..PeerAddress::default()
+        });
+        Some(addresses.collect::<Vec<_>>())
+    };
+    world.sinks.peers.send_replace(named(&others[..7]));
+    world.all_linked(8).await;
+    world.sinks.peers.send_replace(named(&others));
+    world.all_linked(1 + MORE).await;
+    // They are asked one after the other, and send what they should through smaller windows. The engine has blocks for
+    // twelve prompts.
+    for _ in 0..12 {
+        finish(world.generate(Some(Method::Int4))).await;
+    }
+    assert_eq!(world.counters.requests_local.get(), 0);
+    assert_eq!(world.counters.transfers_failed.get(), 0);
+}
+
 /// A peer that refused once was taken for a draining one for as long as its link was up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prefill_agent_that_was_busy_is_asked_again_later() {
@@ -208,7 +243,6 @@ async fn a_prefill_agent_that_was_busy_is_asked_again_later() {
     let (told, mut news) = mpsc::unbounded_channel();
     let settings = LinkSettings {
         clock: Clock::start(),
-        window: [Bytes::from_mib(8); 2],
         budget: Bytes::from_mib(64),
         security: crate::security::Security::default(),
         counters: Arc::default(),

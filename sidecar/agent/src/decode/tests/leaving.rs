@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use lynx_proto::engine::v1::{Submit, from_agent};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::engine::COMPUTED;
 use super::prefill::{FIRST, Fault};
-use super::world::{World, finish, request};
-use crate::requests::Generate;
+use super::world::{World, finish, refusal, request};
+use crate::requests::{Generate, Generated, Refusal};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,6 +20,17 @@ fn submitted(world: &World) -> Vec<Submit> {
         _ => None,
     });
     submits.collect()
+}
+
+/// Three choices of one prompt.
+fn three_choices(world: &World) -> [UnboundedReceiver<Generated>; 3] {
+    let group = world.requests.group();
+    [(); 3].map(|()| {
+        world.requests.generate(Generate {
+            group,
+            ..request(None)
+        })
+    })
 }
 
 /// Until nothing is in flight.
@@ -87,12 +99,7 @@ async fn a_client_that_waits_in_the_queue_can_go_away() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn choices_of_a_prompt_share_one_transfer() {
     let world = World::start().await;
-    let group = world.requests.group();
-    let choice = || Generate {
-        group,
-        ..request(None)
-    };
-    let answers: Vec<_> = (0..3).map(|_| world.requests.generate(choice())).collect();
+    let answers = three_choices(&world);
     let mut tokens = Vec::new();
     for answer in answers {
         tokens.push(finish(answer).await.tokens);
@@ -114,13 +121,7 @@ async fn choices_of_a_prompt_share_one_transfer() {
 async fn choices_whose_first_one_goes_away_are_answered_all_the_same() {
     let world = World::start().await;
     world.prefill().set_fault(Fault::Silent);
-    let group = world.requests.group();
-    let choice = || Generate {
-        group,
-        ..request(None)
-    };
-    let first = world.requests.generate(choice());
-    let others: Vec<_> = (0..2).map(|_| world.requests.generate(choice())).collect();
+    let [first, others @ ..] = three_choices(&world);
     let asked = |said: &from_agent::Kind| matches!(said, from_agent::Kind::Submit(_));
     world.engine().wait(asked).await;
     world.prefill().set_fault(Fault::None);
@@ -137,18 +138,28 @@ async fn choices_whose_first_one_goes_away_are_answered_all_the_same() {
 async fn choices_that_wait_for_the_first_can_go_away_with_it() {
     let world = World::start().await;
     world.prefill().set_fault(Fault::Silent);
-    let group = world.requests.group();
-    let choice = || Generate {
-        group,
-        ..request(None)
-    };
-    let answers: Vec<_> = (0..3).map(|_| world.requests.generate(choice())).collect();
+    let answers = three_choices(&world);
     let asked = |said: &from_agent::Kind| matches!(said, from_agent::Kind::Submit(_));
     world.engine().wait(asked).await;
     // The last first: none of them is handed in when its turn would come.
-    for answer in answers.into_iter().rev() {
-        drop(answer);
-    }
+    answers.into_iter().rev().for_each(drop);
     quiet(&world).await;
     assert_eq!(world.counters.requests_aborted.get(), 3);
+}
+
+/// Those that waited for the first one were told that something broke.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn choices_of_an_agent_that_ends_are_told_to_ask_another() {
+    let world = World::start().await;
+    world.prefill().set_fault(Fault::Silent);
+    let answers = three_choices(&world);
+    let mut in_flight = world.drain.in_flight();
+    in_flight.wait_for(|count| *count == 3).await.unwrap();
+    drop(world);
+    for answer in answers {
+        let told = tokio::time::timeout(PATIENCE, refusal(answer))
+            .await
+            .unwrap();
+        assert!(matches!(told, Refusal::Unavailable(_)), "{told}");
+    }
 }
