@@ -1,5 +1,6 @@
 //! How wide an anchor is, how deep to draft on it, and what was learned about both.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use lynx_policy::{
@@ -13,6 +14,10 @@ const TOKEN_TIME: Duration = Duration::from_millis(25);
 /// What a drafted token adds to a verification, as a share of a decode step, until it was measured: weights are read once
 /// for all.
 const VERIFIED_SHARE: u32 = 5;
+/// How many of the last measurements of that count. Their median: a machine that stood still for a moment is one of them.
+const MEASUREMENTS: usize = 5;
+/// How long each counts. Who drafts no more, because it seemed too dear, measures no more either, and has to try again.
+const MEASURED_FOR: Duration = Duration::from_secs(60);
 /// After this long, half of what was accepted is forgotten.
 const HALF_LIFE: Duration = Duration::from_secs(600);
 /// Parameters, sinks and window of a prompt of some thousand tokens, in bits an element.
@@ -26,7 +31,8 @@ pub struct Drafting {
     acceptance: Acceptance,
     /// A step that evaluates one token, as the engine reports it; zero before the first.
     token_time: Duration,
-    verified_token: Option<Duration>,
+    /// What a drafted token added to the last verifications, and when.
+    verified: VecDeque<(Duration, Timestamp)>,
     depth_limit: u32,
 }
 
@@ -66,7 +72,7 @@ impl Drafting {
         Self {
             acceptance: Acceptance::new(Prior::PROFILE, HALF_LIFE),
             token_time: Duration::ZERO,
-            verified_token: None,
+            verified: VecDeque::with_capacity(MEASUREMENTS),
             depth_limit: MAX_DEPTH,
         }
     }
@@ -88,7 +94,7 @@ impl Drafting {
             bounds: what.bounds,
             link: what.link,
             kv: what.kv,
-            costs: self.costs(),
+            costs: self.costs(now),
             fidelity: what.fidelity,
             overhead: OVERHEAD,
             acceptance: &self.acceptance,
@@ -99,7 +105,7 @@ impl Drafting {
 
     /// How deep to draft on an anchor of this mean width, `drafted` tokens into the draft.
     pub fn depth(&self, anchor: Width, due: Due, drafted: u32, now: Timestamp) -> u32 {
-        let costs = self.costs();
+        let costs = self.costs(now);
         // The limit counts from the draft's first token, so the window does too.
         let full_due_in = due
             .all
@@ -114,8 +120,8 @@ impl Drafting {
 
     /// Whether to compare `drafted` tokens with the KV as it is now: where the rest is due late enough for that and for
     /// going on with a better draft, and will not be once the next level is here, when the comparison would tell more.
-    pub fn is_time_to_redraft(&self, due: Due, drafted: u32) -> bool {
-        let costs = self.costs();
+    pub fn is_time_to_redraft(&self, due: Due, drafted: u32, now: Timestamp) -> bool {
+        let costs = self.costs(now);
         let least = costs.verification + costs.verified_token * drafted + costs.token * WORTHWHILE;
         let pays = |due: Duration| due > least;
         // Only what will surely be worth it later is put off.
@@ -132,11 +138,32 @@ impl Drafting {
         now: Timestamp,
     ) {
         self.acceptance.record(anchor, drafted, accepted, now);
-        let extra = time.saturating_sub(self.costs().token);
-        self.verified_token = extra.checked_div(drafted).or(self.verified_token);
+        let extra = time.saturating_sub(self.costs(now).token);
+        if let Some(each) = extra.checked_div(drafted) {
+            if self.verified.len() == MEASUREMENTS {
+                self.verified.pop_front();
+            }
+            self.verified.push_back((each, now));
+        }
     }
 
-    fn costs(&self) -> Costs {
+    /// The median of what was measured lately.
+    fn verified_token(&self, now: Timestamp) -> Option<Duration> {
+        let lately = self.verified.iter().rev();
+        let lately = lately.take_while(|(_, at)| now.saturating_since(*at) < MEASURED_FOR);
+        let mut sorted = [Duration::ZERO; MEASUREMENTS];
+        let mut count = 0;
+        for (place, (each, _)) in sorted.iter_mut().zip(lately) {
+            *place = *each;
+            count += 1;
+        }
+        let sorted = sorted.get_mut(..count)?;
+        sorted.sort_unstable();
+        // Of an even number the cheaper: who drafts learns more.
+        sorted.get(count.saturating_sub(1) / 2).copied()
+    }
+
+    fn costs(&self, now: Timestamp) -> Costs {
         let token = if self.token_time.is_zero() {
             TOKEN_TIME
         } else {
@@ -145,7 +172,7 @@ impl Drafting {
         Costs {
             token,
             verification: token,
-            verified_token: self.verified_token.unwrap_or(token / VERIFIED_SHARE),
+            verified_token: self.verified_token(now).unwrap_or(token / VERIFIED_SHARE),
         }
     }
 }
@@ -201,12 +228,12 @@ mod tests {
         let mut drafting = Drafting::new();
         drafting.set_token_time(Duration::from_millis(10));
         // 8 drafted: 10 + 8 * 2 + 20 ms.
-        assert!(drafting.is_time_to_redraft(due(47, None), 8));
-        assert!(drafting.is_time_to_redraft(due(100, Some(60)), 8));
-        assert!(!drafting.is_time_to_redraft(due(100, Some(70)), 8));
-        assert!(!drafting.is_time_to_redraft(due(45, None), 8));
-        assert!(!drafting.is_time_to_redraft(due(1000, None), 0));
-        assert!(!drafting.is_time_to_redraft(Due::default(), 8));
+        assert!(drafting.is_time_to_redraft(due(47, None), 8, NOW));
+        assert!(drafting.is_time_to_redraft(due(100, Some(60)), 8, NOW));
+        assert!(!drafting.is_time_to_redraft(due(100, Some(70)), 8, NOW));
+        assert!(!drafting.is_time_to_redraft(due(45, None), 8, NOW));
+        assert!(!drafting.is_time_to_redraft(due(1000, None), 0, NOW));
+        assert!(!drafting.is_time_to_redraft(Due::default(), 8, NOW));
     }
 
     #[test]
@@ -219,8 +246,32 @@ mod tests {
         }
         let after = drafting.depth(four(), Due::default(), 0, NOW);
         assert!(after < before, "{after} {before}");
-        drafting.learn(four(), (2, 2), Duration::from_millis(200), NOW);
+        for _ in 0..MEASUREMENTS {
+            drafting.learn(four(), (2, 2), Duration::from_millis(200), NOW);
+        }
         assert_eq!(drafting.depth(four(), Due::default(), 0, NOW), 0);
+    }
+
+    #[test]
+    fn a_machine_that_stood_still_once_goes_on_drafting() {
+        let mut drafting = Drafting::new();
+        drafting.set_token_time(Duration::from_millis(10));
+        let usual = Duration::from_millis(30);
+        let stalled = Duration::from_secs(3);
+        for time in [usual, usual, stalled] {
+            drafting.learn(four(), (10, 10), time, NOW);
+        }
+        assert!(drafting.depth(four(), Due::default(), 0, NOW) > 8);
+    }
+
+    #[test]
+    fn drafts_that_seemed_too_dear_are_tried_again() {
+        let mut drafting = Drafting::new();
+        drafting.set_token_time(Duration::from_millis(10));
+        drafting.learn(four(), (10, 10), Duration::from_secs(3), NOW);
+        assert_eq!(drafting.depth(four(), Due::default(), 0, NOW), 0);
+        let later = NOW + MEASURED_FOR;
+        assert!(drafting.depth(four(), Due::default(), 0, later) > 8);
     }
 
     #[test]

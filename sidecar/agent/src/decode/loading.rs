@@ -85,7 +85,7 @@ impl Decoder {
         let drafted = request.answer.drafted();
         let due = loading.due(level, now);
         let depth_limit = self.drafting.depth(anchor.mean(), due, drafted, now);
-        let redraft = self.drafting.is_time_to_redraft(due, drafted);
+        let redraft = self.drafting.is_time_to_redraft(due, drafted, now);
         let now_ns = unix_ns();
         let residual_due_unix_ns = due.all.map_or(0, |due_in| {
             now_ns.saturating_add(u64::try_from(due_in.as_nanos()).unwrap_or(u64::MAX))
