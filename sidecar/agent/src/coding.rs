@@ -15,6 +15,7 @@ use lynx_kernels::{
     Profile, PromptPlan, RawTokens, TileSource, UnitBuffer, UnitPlan, UnitRef, checksum,
 };
 use lynx_proto::peer::v1;
+use lynx_protocol::limits::MAX_TRANSFER_SEGMENTS;
 use lynx_protocol::{PlanError as TransferError, TransferPlan};
 use lynx_units::{Bytes, Priority, SegmentIndex, UnitIndex, Width};
 use prost::Message as _;
@@ -141,9 +142,15 @@ impl Coding {
             RawTokens::none()
         };
         let tokens = descriptor.from_token..descriptor.prompt_tokens;
-        let units = PromptPlan::new(shape, tokens, UNIT_TOKENS, raw, cuts)?;
         let steps = cuts.steps(Kind::K).max(cuts.steps(Kind::V));
         let levels = levels(method, steps);
+        // Before a plan is made, which takes memory for every unit.
+        let ranges = tokens.len().div_ceil(UNIT_TOKENS as usize);
+        let segments = ranges.saturating_mul(shape.layers * Kind::ALL.len() * levels.len());
+        if segments > MAX_TRANSFER_SEGMENTS {
+            return Err(CodingError::TooLong);
+        }
+        let units = PromptPlan::new(shape, tokens, UNIT_TOKENS, raw, cuts)?;
         let count = u32::try_from(units.len()).map_err(|_| CodingError::TooLong)?;
         let transfer = TransferPlan::new(count, &levels, |unit, segment| {
             let bound = units.unit(unit.0 as usize).map_or(0, |unit| {

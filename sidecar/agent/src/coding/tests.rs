@@ -132,3 +132,11 @@ fn whatever_order_segments_come_in_what_is_merged_next_is_the_longest_run_of_the
         }
     });
 }
+
+#[test]
+fn a_prompt_of_billions_of_tokens_is_refused_before_a_plan_is_made() {
+    let mut vast = descriptor(Method::Int8, 32, 4);
+    vast.prompt_tokens = u32::MAX;
+    let refused = Coding::new(SHAPE, &vast);
+    assert!(matches!(refused, Err(CodingError::TooLong)));
+}
