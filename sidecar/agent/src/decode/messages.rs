@@ -73,6 +73,10 @@ impl Decoder {
 
     fn expect(&mut self, expected: Expected) {
         let number = expected.request;
+        if !expected.blocks.is_granted() {
+            // Aborted or forgotten in the meantime: the engine has been told that nothing of it is touched any more.
+            return;
+        }
         if !self.requests.contains_key(&number) {
             let key = self.numbers.key();
             self.counters.requests.add(1);

@@ -3,6 +3,7 @@
 mod choosing;
 mod engine;
 mod leaving;
+mod overtaking;
 mod prefill;
 mod world;
 

@@ -15,6 +15,7 @@ enum Op {
     Read { blocks: Vec<u8> },
     Write { blocks: Vec<u8>, shared: u8 },
     Grant { table: u8, given: bool },
+    End { table: u8 },
     Drop { table: u8 },
 }
 
@@ -99,9 +100,18 @@ fn apply(pool: &Arc<Pool>, tables: &mut Vec<Table>, op: &Op) {
             };
             if let Table::Writes(table, blocks) = &mut tables[at] {
                 table.grant().set(*given);
-                assert_eq!(table.is_granted(), *given);
-                let end = tokens(&[blocks[0]]);
-                assert!(*given || table.sink(0, lynx_kernels::Kind::K, 0..end).is_err());
+                // What has ended is not given again.
+                let given = *given && !blocks.is_empty();
+                assert_eq!(table.is_granted(), given);
+                assert!(given || table.sink(0, lynx_kernels::Kind::K, 0..64).is_err());
+            }
+        }
+        Op::End { table } => {
+            if let Some(at) = usize::from(*table).checked_rem(tables.len())
+                && let Table::Writes(table, blocks) = &mut tables[at]
+            {
+                table.grant().end();
+                blocks.clear();
             }
         }
         Op::Drop { table } => {

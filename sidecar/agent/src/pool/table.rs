@@ -97,13 +97,18 @@ pub struct Readable {
 /// The blocks of a prompt at a decode engine, from its `Expect` on.
 #[derive(Debug)]
 pub struct Writable {
-    claimed: Claimed,
     grant: Grant,
 }
 
 /// Whether a request's blocks are the agent's; clones tell of the same.
 #[derive(Clone, Debug)]
-pub(crate) struct Grant(Arc<AtomicBool>);
+pub(crate) struct Grant(Arc<Granted>);
+
+#[derive(Debug)]
+struct Granted {
+    claimed: Claimed,
+    given: AtomicBool,
+}
 
 impl Readable {
     /// Blocks for `tokens` tokens, of which `cached` are published in all layers.
@@ -185,15 +190,19 @@ impl Writable {
         from_token: u32,
     ) -> Result<Self, TableError> {
         let claimed = Claimed::new(pool, blocks, from_token..tokens, Claim::Write)?;
+        let given = AtomicBool::new(true);
         Ok(Self {
-            claimed,
-            grant: Grant(Arc::new(AtomicBool::new(true))),
+            grant: Grant(Arc::new(Granted { claimed, given })),
         })
     }
 
     /// The KV's shape.
     pub fn shape(&self) -> KvShape {
-        self.claimed.pool.layout.shape()
+        self.claimed().pool.layout.shape()
+    }
+
+    fn claimed(&self) -> &Claimed {
+        &self.grant.0.claimed
     }
 
     /// Whether the blocks are the agent's: from the first moment on, and later while the engine grants it.
@@ -236,7 +245,7 @@ impl Writable {
     /// # Errors
     /// It isn't.
     pub fn intact(&self) -> Result<(), AccessError> {
-        Ok(self.claimed.pool.intact()?)
+        Ok(self.claimed().pool.intact()?)
     }
 
     /// The same, to be read.
@@ -252,19 +261,34 @@ impl Writable {
         if !self.is_granted() {
             return Err(AccessError::NotGranted);
         }
-        self.claimed.source(layer, kind, tokens)
+        self.claimed().source(layer, kind, tokens)
+    }
+}
+
+impl Drop for Writable {
+    /// Nobody is left who could write.
+    fn drop(&mut self) {
+        self.grant.end();
     }
 }
 
 impl Grant {
     /// Whether the blocks are the agent's.
     pub(crate) fn is_given(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.given.load(Ordering::Acquire)
     }
 
-    /// Notes whose the blocks are from now on.
+    /// Notes whose the blocks are from now on. Without effect after the [`end`](Self::end).
     pub(crate) fn set(&self, given: bool) {
-        self.0.store(given, Ordering::Release);
+        let given = given && self.0.claimed.is_held.load(Ordering::Acquire);
+        self.0.given.store(given, Ordering::Release);
+    }
+
+    /// The blocks are the engine's for good, and may be another request's, wherever the [`Writable`] is: nobody may be
+    /// writing.
+    pub(crate) fn end(&self) {
+        self.0.given.store(false, Ordering::Release);
+        self.0.claimed.give_back();
     }
 }
 
@@ -276,6 +300,7 @@ struct Claimed {
     /// The tokens whose blocks are claimed; those before belong to nobody here.
     tokens: Range<u32>,
     claim: Claim,
+    is_held: AtomicBool,
 }
 
 impl Claimed {
@@ -317,7 +342,16 @@ impl Claimed {
             blocks,
             tokens,
             claim,
+            is_held: AtomicBool::new(true),
         })
+    }
+
+    /// Gives the blocks back, once.
+    fn give_back(&self) {
+        if self.is_held.swap(false, Ordering::AcqRel) {
+            let first = self.tokens.start as usize / BLOCK_TOKENS;
+            self.pool.give_back(&self.blocks[first..], self.claim);
+        }
     }
 
     fn source(
@@ -345,7 +379,6 @@ impl Claimed {
 
 impl Drop for Claimed {
     fn drop(&mut self) {
-        let first = self.tokens.start as usize / BLOCK_TOKENS;
-        self.pool.give_back(&self.blocks[first..], self.claim);
+        self.give_back();
     }
 }

@@ -75,7 +75,8 @@ pub struct Expected {
     pub request: u64,
     /// The prompt.
     pub tokens: Vec<u32>,
-    /// The blocks from `from_token` on, the agent's until it says `AnchorReady`, `FullReady` or `KvFailed`.
+    /// The blocks from `from_token` on, the agent's until it says `AnchorReady`, `FullReady` or `KvFailed`. Not granted where
+    /// the agent said `Abort` or `Forget` while this was on its way to the role: then the request is not expected any more.
     pub blocks: Writable,
     /// The first token whose KV is lacking.
     pub from_token: u32,

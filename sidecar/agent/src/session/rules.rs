@@ -19,7 +19,7 @@ use lynx_proto::engine::v1::{
 
 use super::message::{Expected, Message};
 use super::state::{Decoding, Granted, Prefilling, State};
-use crate::pool::{Pool, Readable, TableError, Writable};
+use crate::pool::{Grant, Pool, Readable, TableError, Writable};
 
 /// How an engine broke the rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,6 +79,8 @@ pub(super) struct Rules {
     /// Whether the engine may start requests itself.
     own_front: bool,
     requests: HashMap<u64, State>,
+    /// Of requests that the engine ended while their blocks were the agent's: until the agent's next word about them.
+    left: HashMap<u64, Grant>,
     /// Questions to forget that are not answered yet.
     forgets: u32,
 }
@@ -90,6 +92,7 @@ impl Rules {
             context_tokens,
             own_front,
             requests: HashMap::new(),
+            left: HashMap::new(),
             forgets: 0,
         }
     }
@@ -113,12 +116,12 @@ impl Rules {
             }
             Kind::Release(release) => self.released(release.request),
             Kind::WantGrant(want) => self.decoding(want.request, Decoding::want),
-            Kind::AnchorReady(ready) => self.decoding(ready.request, Decoding::give_back),
-            Kind::GrantReturned(grant) => self.decoding(grant.request, Decoding::give_back),
-            Kind::FullReady(ready) => self.decoding(ready.request, Decoding::end),
-            Kind::KvFailed(failed) => self.decoding(failed.request, Decoding::end),
+            Kind::AnchorReady(ready) => self.given_back(ready.request, Decoding::give_back),
+            Kind::GrantReturned(grant) => self.given_back(grant.request, Decoding::give_back),
+            Kind::FullReady(ready) => self.given_back(ready.request, Decoding::end),
+            Kind::KvFailed(failed) => self.given_back(failed.request, Decoding::end),
             Kind::Abort(abort) => self.aborted(abort.request),
-            Kind::Forget(_) => self.forgets += 1,
+            Kind::Forget(_) => self.forget(),
             Kind::Attached(_) | Kind::FirstToken(_) => {}
         }
     }
@@ -256,6 +259,15 @@ impl Rules {
                 aborted: true,
             }) => return Ok(None),
             Some(State::Submitted { transfer: true, .. }) => {}
+            // It has crossed the question to forget: all that comes of it is its end.
+            None if self.own_front && self.forgets > 0 => {
+                let state = State::Submitted {
+                    transfer: true,
+                    aborted: true,
+                };
+                self.requests.insert(request, state);
+                return Ok(None);
+            }
             None if self.own_front => {}
             None => {
                 return Err(Broken::Unknown {
@@ -317,7 +329,12 @@ impl Rules {
             Some(State::Prefilling(prefilling)) if prefilling.blocks.is_some() => {
                 prefilling.finished = true;
             }
-            Some(_) => drop(self.requests.remove(&request)),
+            Some(_) => {
+                if let Some(State::Decoding(decoding)) = self.requests.remove(&request) {
+                    let left = decoding.finish().map(|grant| (request, grant));
+                    self.left.extend(left);
+                }
+            }
             None => {
                 return Err(Broken::Unknown {
                     what: WHAT,
@@ -360,11 +377,34 @@ impl Rules {
         }
     }
 
+    /// The agent touches this request's blocks no more. It may not even have seen them: an Expect may be on its way to the
+    /// role.
     fn aborted(&mut self, request: u64) {
-        match self.requests.get_mut(&request) {
-            Some(State::Submitted { aborted, .. }) => *aborted = true,
-            Some(State::Decoding(decoding)) => decoding.end(),
-            Some(State::Prefilling(_)) | None => {}
+        self.given_back(request, Decoding::end);
+        if let Some(State::Submitted { aborted, .. }) = self.requests.get_mut(&request) {
+            *aborted = true;
+        }
+    }
+
+    /// The same of every request.
+    fn forget(&mut self) {
+        self.forgets += 1;
+        let requests: Vec<u64> = self
+            .requests
+            .keys()
+            .chain(self.left.keys())
+            .copied()
+            .collect();
+        requests
+            .into_iter()
+            .for_each(|request| self.aborted(request));
+    }
+
+    /// The agent gives a request's blocks back: for good where the engine has ended it.
+    fn given_back(&mut self, request: u64, note: fn(&mut Decoding)) {
+        self.decoding(request, note);
+        if let Some(left) = self.left.remove(&request) {
+            left.end();
         }
     }
 
@@ -396,6 +436,7 @@ impl Drop for Rules {
                 decoding.end();
             }
         }
+        self.left.values().for_each(Grant::end);
     }
 }
 
@@ -414,6 +455,8 @@ fn out_of_turn(what: &'static str, request: u64, why: &'static str) -> Broken {
     Broken::OutOfTurn { what, request, why }
 }
 
+#[cfg(test)]
+mod crossings;
 #[cfg(test)]
 mod matrix;
 #[cfg(test)]

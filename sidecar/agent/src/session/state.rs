@@ -94,9 +94,19 @@ impl Decoding {
         self.grant.set(false);
     }
 
-    /// The agent won't write any more.
+    /// The agent won't write any more: the engine may use the blocks for another request.
     pub(super) fn end(&mut self) {
         self.over = true;
-        self.grant.set(false);
+        self.grant.end();
+    }
+
+    /// The engine has ended the request. What is left where its blocks are the agent's at that moment; where they are the
+    /// engine's, they may be another request's from now on.
+    pub(super) fn finish(self) -> Option<Grant> {
+        if self.grant.is_given() {
+            return Some(self.grant);
+        }
+        self.grant.end();
+        None
     }
 }

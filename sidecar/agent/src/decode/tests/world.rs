@@ -1,5 +1,6 @@
 //! A decode agent between an engine and a prefill agent, and what its clients see.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +69,31 @@ fn transfer() -> Transfer {
     }
 }
 
+pub(super) fn settings(prefill: &Prefill) -> Settings {
+    Settings {
+        name: "decode-0 (1)".to_owned(),
+        generation: "gen-1".to_owned(),
+        transfer: transfer(),
+        profile: None,
+        queue: 4,
+        security: Security::default(),
+        peers: vec![PeerAddress {
+            address: prefill.address.to_string(),
+            ..PeerAddress::default()
+        }],
+        topology: String::new(),
+    }
+}
+
+pub(super) fn options(directory: &Path) -> Options {
+    Options {
+        socket: directory.join("engine.sock"),
+        shared_directory: directory.to_owned(),
+        role: Role::Decode,
+        needs_generates: true,
+    }
+}
+
 impl World {
     pub(super) async fn start() -> Self {
         Self::with(|_| {}).await
@@ -86,27 +112,9 @@ impl World {
         let prefill_directory = directory.path().join("prefill");
         std::fs::create_dir(&prefill_directory).unwrap();
         let prefill = Prefill::start(&prefill_directory, TOKENS, "gen-1").await;
-        let mut settings = Settings {
-            name: "decode-0 (1)".to_owned(),
-            generation: "gen-1".to_owned(),
-            transfer: transfer(),
-            profile: None,
-            queue: 4,
-            security: Security::default(),
-            peers: vec![PeerAddress {
-                address: prefill.address.to_string(),
-                ..PeerAddress::default()
-            }],
-            topology: String::new(),
-        };
+        let mut settings = settings(&prefill);
         change(&mut settings);
-        let (socket, engines) = Socket::open(Options {
-            socket: directory.path().join("engine.sock"),
-            shared_directory: directory.path().to_owned(),
-            role: Role::Decode,
-            needs_generates: true,
-        })
-        .unwrap();
+        let (socket, engines) = Socket::open(options(directory.path())).unwrap();
         let (requests, commands) = Requests::new();
         let (sinks, told) = told();
         let (status_sender, status) = watch::channel(Status::default());

@@ -13,11 +13,12 @@ type Step = fn(&mut Rules);
 type Said = fn() -> from_engine::Kind;
 
 /// How each state of request 1 is reached.
-const STATES: [(&str, &[Step]); 13] = [
+const STATES: [(&str, &[Step]); 14] = [
     ("unknown", &[]),
     ("submitted", &[submit]),
     ("submitted, aborted", &[submit, abort]),
     ("expected: the agent's blocks", &[submit, expect]),
+    ("expected, aborted", &[submit, expect, abort]),
     ("announced: the engine's", &[submit, expect, announce]),
     ("asked for", &[submit, expect, announce, want]),
     ("granted", &[submit, expect, announce, want, grant]),
