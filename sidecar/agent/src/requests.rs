@@ -27,8 +27,8 @@ pub enum Input {
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generate {
-    /// What is to be answered.
-    pub input: Input,
+    /// What is to be answered, once for all choices of it.
+    pub input: Arc<Input>,
     /// How many tokens to answer with at most.
     pub max_tokens: u32,
     /// How tokens are chosen.

@@ -118,7 +118,7 @@ async fn answer(mut inbox: UnboundedReceiver<Command>, gone: UnboundedSender<()>
         let Command::Generate(generate, events) = command else {
             continue;
         };
-        let asked = match &generate.input {
+        let asked = match &*generate.input {
             Input::Chat(chat) => chat.messages.last().unwrap().content.clone(),
             _ => "Hello".to_owned(),
         };

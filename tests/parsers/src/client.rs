@@ -30,7 +30,7 @@ pub(crate) fn openai_request(bytes: &[u8]) {
 }
 
 fn check(generate: &Generate, is_chat: bool) {
-    match &generate.input {
+    match &*generate.input {
         Input::Text(text) => assert!(!is_chat && !text.is_empty()),
         Input::Tokens(tokens) => assert!(!is_chat && !tokens.ids.is_empty()),
         Input::Chat(chat) => assert!(is_chat && !chat.messages.is_empty()),

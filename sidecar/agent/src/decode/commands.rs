@@ -85,7 +85,7 @@ impl Decoder {
         let number = self.numbers.request();
         let submit = Submit {
             request: number,
-            input: Some(match wanted.input.clone() {
+            input: Some(match Input::clone(&wanted.input) {
                 Input::Text(text) => submit::Input::Text(text),
                 Input::Chat(chat) => submit::Input::Chat(chat),
                 Input::Tokens(tokens) => submit::Input::Tokens(tokens),

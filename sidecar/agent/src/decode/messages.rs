@@ -96,13 +96,25 @@ impl Decoder {
         if refused.retryable {
             return self.wait(request);
         }
-        self.counters.requests_failed.add(1);
-        request.answer.refuse(if refused.too_long {
+        let refusal = if refused.too_long {
             Refusal::TooLong(refused.reason)
         } else {
             Refusal::Invalid(refused.reason)
-        });
+        };
+        self.refuse(&request, &refusal);
+        // The other choices of a prompt that can't be taken can't either: nobody copies it for the engine once more.
+        let group = request.group();
+        let is_other = |other: &mut Request| group != 0 && other.group() == group;
+        let others: Vec<Request> = self.followers.extract_if(.., is_other).collect();
+        for other in others {
+            self.refuse(&other, &refusal);
+        }
         self.submit_next();
+    }
+
+    fn refuse(&self, request: &Request, refusal: &Refusal) {
+        self.counters.requests_failed.add(1);
+        request.answer.refuse(refusal.clone());
     }
 
     fn reported(&mut self, report: Report) {

@@ -277,7 +277,7 @@ async fn requests_that_the_engine_has_no_room_for_wait_up_to_a_bound_and_keep_th
 async fn a_request_that_can_never_be_taken_is_invalid() {
     let world = World::start().await;
     let wanted = Generate {
-        input: Input::Text("hello".to_owned()),
+        input: Arc::new(Input::Text("hello".to_owned())),
         ..request(None)
     };
     let refused = refusal(world.requests.generate(wanted)).await;

@@ -2,6 +2,8 @@
 //!
 //! A pure function of bytes: who fuzzes it needs no server. What each field means is documented in `docs/agents.md`.
 
+use std::sync::Arc;
+
 use lynx_proto::engine::v1::TraceContext;
 use serde_json::{Map, Value};
 
@@ -83,7 +85,7 @@ pub(super) fn parse(
     let choices = choices(fields)?;
     refuse_too_many(prompts.inputs.len(), choices, most)?;
     let first = Generate {
-        input: Input::Text(String::new()),
+        input: Arc::new(Input::Text(String::new())),
         max_tokens: prompts
             .max_tokens
             .unwrap_or(model.context_tokens)
@@ -98,7 +100,7 @@ pub(super) fn parse(
         group: 0,
     };
     Ok(Parsed {
-        generates: each(&first, &prompts.inputs, choices),
+        generates: each(&first, prompts.inputs, choices),
         choices: choices as usize,
         stream,
         include_usage: include_usage(fields, stream)?,
@@ -106,17 +108,18 @@ pub(super) fn parse(
     })
 }
 
-/// One for each prompt and choice. Choice i of a prompt is what a request of its own gives with the seed plus i.
-fn each(like: &Generate, inputs: &[Input], choices: u32) -> Vec<Generate> {
-    let choice = |input: &Input, index: u32| {
+/// One for each prompt and choice; a prompt of megabytes is there once. Choice i of a prompt is what a request of its own gives with the seed plus i.
+fn each(like: &Generate, inputs: Vec<Input>, choices: u32) -> Vec<Generate> {
+    let choice = |input: &Arc<Input>, index: u32| {
         let mut generate = like.clone();
-        generate.input = input.clone();
+        generate.input = Arc::clone(input);
         generate.sampling.seed = like.sampling.seed.wrapping_add(index.into());
         generate
     };
     inputs
-        .iter()
-        .flat_map(|input| (0..choices).map(move |index| choice(input, index)))
+        .into_iter()
+        .map(Arc::new)
+        .flat_map(|input| (0..choices).map(move |index| choice(&input, index)))
         .collect()
 }
 

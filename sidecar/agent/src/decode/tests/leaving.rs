@@ -1,5 +1,6 @@
 //! Clients that go away, in each phase of a request, and choices that share a prompt.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lynx_proto::engine::v1::{Submit, from_agent};
@@ -8,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::engine::COMPUTED;
 use super::prefill::{FIRST, Fault};
 use super::world::{World, finish, refusal, request};
-use crate::requests::{Generate, Generated, Refusal};
+use crate::requests::{Generate, Generated, Input, Refusal};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -162,4 +163,25 @@ async fn choices_of_an_agent_that_ends_are_told_to_ask_another() {
             .unwrap();
         assert!(matches!(told, Refusal::Unavailable(_)), "{told}");
     }
+}
+
+/// Each of them copied the prompt for the engine, which refused it as often.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn choices_of_a_prompt_that_is_refused_are_refused_with_the_first() {
+    let world = World::start().await;
+    let group = world.requests.group();
+    let answers = [(); 3].map(|()| {
+        world.requests.generate(Generate {
+            input: Arc::new(Input::Text("hello".to_owned())),
+            group,
+            ..request(None)
+        })
+    });
+    for answer in answers {
+        let refused = refusal(answer).await;
+        assert_eq!(refused, Refusal::Invalid("only tokens".to_owned()));
+    }
+    assert_eq!(world.counters.requests_failed.get(), 3);
+    assert_eq!(submitted(&world).len(), 1);
+    quiet(&world).await;
 }

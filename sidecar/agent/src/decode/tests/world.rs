@@ -203,9 +203,9 @@ impl World {
 
 pub(super) fn request(method: Option<Method>) -> Generate {
     Generate {
-        input: Input::Tokens(Tokens {
+        input: Arc::new(Input::Tokens(Tokens {
             ids: (0..TOKENS).collect(),
-        }),
+        })),
         max_tokens: 8,
         sampling: Sampling::default(),
         stop: Vec::new(),

@@ -1,5 +1,7 @@
 //! Several choices of one prompt, and several prompts.
 
+use std::sync::Arc;
+
 use lynx_proto::engine::v1::{Logprob, TokenLogprobs};
 
 use super::*;
@@ -145,7 +147,7 @@ async fn every_prompt_of_a_list_is_answered_in_order() {
     let mut server = server();
     let body = json!({"model": "tiny", "prompt": ["One", "Two"], "seed": 5, "logprobs": 1});
     let (asked, answer) = server.choices(COMPLETIONS, &body, two()).await;
-    let inputs: Vec<_> = asked.iter().map(|one| one.input.clone()).collect();
+    let inputs: Vec<_> = asked.iter().map(|one| Input::clone(&one.input)).collect();
     assert_eq!(
         inputs,
         ["One", "Two"].map(|text| Input::Text(text.to_owned()))
@@ -227,4 +229,13 @@ fn a_body_that_asks_for_millions_of_choices_is_refused_before_any_is_made() {
     let body = json!({"model": "tiny", "prompt": prompts, "n": 128, "max_tokens": 1}).to_string();
     let error = read_request(false, body.as_bytes(), &model, 64).unwrap_err();
     assert!(error.contains("12800000 choices in all"), "{error}");
+}
+
+/// Sixty-four choices of a prompt of four megabytes took a quarter of a gigabyte.
+#[tokio::test]
+async fn choices_of_a_prompt_share_it() {
+    let mut server = server();
+    let body = json!({"model": "tiny", "prompt": "Once", "n": 2});
+    let (asked, _) = server.choices(COMPLETIONS, &body, two()).await;
+    assert!(Arc::ptr_eq(&asked[0].input, &asked[1].input));
 }

@@ -12,7 +12,7 @@ async fn a_chat_is_answered() {
     let mut server = server();
     let (generate, response) = server.exchange(CHAT, &hello(), hi()).await;
     assert_eq!(response.status(), StatusCode::OK);
-    let Input::Chat(chat) = &generate.input else {
+    let Input::Chat(chat) = &*generate.input else {
         panic!("{generate:?}");
     };
     assert_eq!(
@@ -65,7 +65,7 @@ async fn a_completion_is_answered_with_the_text_that_was_held_back() {
         },
     ];
     let (generate, response) = server.exchange(COMPLETIONS, &body, script).await;
-    assert_eq!(generate.input, Input::Text("Once".to_owned()));
+    assert_eq!(*generate.input, Input::Text("Once".to_owned()));
     assert!(generate.sampling.temperature.abs() < f32::EPSILON);
     let answer: Value = serde_json::from_str(&text(response).await).unwrap();
     assert_eq!(answer["object"], "text_completion");
@@ -86,7 +86,7 @@ async fn every_form_of_a_prompt_is_understood() {
     for (prompt, input) in cases {
         let body = json!({"model": "tiny", "prompt": prompt});
         let (generate, _) = server.exchange(COMPLETIONS, &body, hi()).await;
-        assert_eq!(generate.input, input, "{prompt}");
+        assert_eq!(*generate.input, input, "{prompt}");
         assert_eq!(generate.max_tokens, 16, "OpenAI's default");
     }
 }
@@ -106,7 +106,7 @@ async fn every_parameter_reaches_the_data_path() {
         "lynx": {"method": "lynx-int8", "anchor_bits": 3.5, "ignore_eos": true},
     });
     let (generate, _) = server.exchange(CHAT, &body, hi()).await;
-    let Input::Chat(chat) = &generate.input else {
+    let Input::Chat(chat) = &*generate.input else {
         panic!("{generate:?}");
     };
     assert_eq!(chat.messages[0].role, "system");
