@@ -30,7 +30,7 @@ pub struct Dialler {
 pub enum DialError {
     /// It does not answer, or not as a peer does. Trying again can help.
     #[error(
-        "can't reach the peer at {address}: {source}; is it running, and is this its data port?"
+        "can't reach the peer at {address}: {source}; is it running, is this its data port, and has it descriptors and room for connections left?"
     )]
     Unreachable {
         /// Where it should be.

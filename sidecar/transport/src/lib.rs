@@ -22,6 +22,7 @@
 //!
 //! [`emulate`] has narrow links for demonstrations and tests.
 
+mod anteroom;
 mod backoff;
 mod checksum;
 mod clock;
@@ -45,6 +46,7 @@ mod ticket;
 mod wire;
 
 /// Shared memory of a payload: made from a `Vec<u8>`, or with `from_owner` from any memory that has an owner.
+pub use anteroom::{Anteroom, Spoken};
 pub use bytes::Bytes as SharedBytes;
 pub use clock::Clock;
 pub use dialler::{DialError, Dialler};

@@ -9,15 +9,16 @@ use lynx_protocol::wire::{Frame, Hello};
 use lynx_protocol::{Code, Reason, handshake};
 use lynx_units::{Epoch, Priority, Timestamp};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 
 use lynx_tls::Credentials;
 
+use crate::anteroom::{Anteroom, Spoken, given_up};
 use crate::handshake::{Connected, HandshakeError, LinkConfig, PATIENCE, hear, say};
 use crate::stream::Stream;
 use crate::{PeerInfo, Ticket, secure, socket};
 
-/// Most connections that may be between their accept and their link. More are closed at once.
+/// Most connections that may be between their accept and their Hello, and as many that may wait for their siblings. A
+/// newcomer takes the place of another.
 const MAX_UNPAIRED: usize = 256;
 
 /// How many dialling processes are remembered with their latest epoch.
@@ -36,7 +37,7 @@ pub struct Listener {
     listener: TcpListener,
     address: SocketAddr,
     config: LinkConfig,
-    greeting: JoinSet<Result<Greeted, HandshakeError>>,
+    greeting: Anteroom<Result<Greeted, HandshakeError>>,
     waiting: HashMap<u64, Half>,
     /// The newest epoch of each dialling process, the oldest process first.
     latest: VecDeque<(u64, Epoch)>,
@@ -107,7 +108,7 @@ impl Listener {
             listener,
             address,
             config,
-            greeting: JoinSet::new(),
+            greeting: Anteroom::new(MAX_UNPAIRED),
             waiting: HashMap::new(),
             latest: VecDeque::new(),
         })
@@ -128,7 +129,7 @@ impl Listener {
                     Ok((stream, address)) => self.greet(stream, address),
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
-                Some(greeted) = self.greeting.join_next() => match greeted {
+                Some(greeted) = self.greeting.next() => match greeted {
                     Ok(Ok(Greeted::Heard(half))) => self.answer(half),
                     Ok(Ok(Greeted::Taken(half))) => {
                         if let Some(connected) = self.pair(half) {
@@ -163,25 +164,27 @@ impl Listener {
     fn greet(&mut self, stream: TcpStream, address: SocketAddr) {
         let now = self.config.clock.now();
         self.drop_single();
-        if self.greeting.len() + self.waiting.len() < MAX_UNPAIRED {
-            let credentials = self.config.credentials.clone();
-            self.greeting
-                .spawn(introduction(stream, address, now, credentials));
-        }
+        let credentials = self.config.credentials.clone();
+        self.greeting.admit(address.ip(), |spoken| {
+            introduction(stream, address, now, credentials, spoken)
+        });
     }
 
     /// Takes or refuses a connection that has introduced itself.
     fn answer(&mut self, half: Half) {
         let info = self.config.info.encode(None);
-        match self.check(&half) {
+        let from = half.address.ip();
+        let answer = match self.check(&half) {
             Ok(()) => {
                 self.remember(half.link, half.epoch);
-                self.greeting.spawn(take(half, info));
+                Ok(info)
             }
-            Err(reason) => {
-                self.greeting.spawn(turn_away(half, reason));
-            }
-        }
+            Err(reason) => Err(reason),
+        };
+        self.greeting.admit(from, |spoken| {
+            spoken.note();
+            reply(half, answer)
+        });
     }
 
     fn check(&self, half: &Half) -> Result<(), Reason> {
@@ -202,6 +205,21 @@ impl Listener {
         self.latest.push_back((link, epoch));
     }
 
+    /// Keeps a connection until its sibling comes, in the place of another where all are taken.
+    fn wait(&mut self, half: Half) {
+        if self.waiting.len() >= MAX_UNPAIRED {
+            let waiting = self.waiting.iter();
+            let waiting = waiting.map(|(link, half)| (*link, half.address.ip(), half.since));
+            let mut waiting: Vec<_> = waiting.collect();
+            waiting.sort_by_key(|(_, _, since)| *since);
+            let guests: Vec<_> = waiting.iter().map(|(_, from, _)| (*from, false)).collect();
+            if let Some(index) = given_up(&guests) {
+                self.waiting.remove(&waiting[index].0);
+            }
+        }
+        self.waiting.insert(half.link, half);
+    }
+
     /// Joins a connection to its sibling; keeps it where that isn't here yet.
     fn pair(&mut self, half: Half) -> Option<Connected> {
         let other = match self.waiting.remove(&half.link) {
@@ -212,7 +230,7 @@ impl Listener {
                 return None;
             }
             _ => {
-                self.waiting.insert(half.link, half);
+                self.wait(half);
                 return None;
             }
         };
@@ -256,8 +274,9 @@ async fn introduction(
     address: SocketAddr,
     since: Timestamp,
     credentials: Option<Credentials>,
+    spoken: Spoken,
 ) -> Result<Greeted, HandshakeError> {
-    let mut stream = secure::accepted(stream, credentials.as_ref()).await?;
+    let mut stream = secure::accepted(stream, credentials.as_ref(), &spoken).await?;
     let mut buffer = Vec::new();
     let packet = hear(&mut stream, &mut buffer).await?;
     let Frame::Hello(hello) = packet.frame else {
@@ -281,6 +300,14 @@ async fn introduction(
         since,
         stream,
     }))
+}
+
+/// Takes a connection, with who this side is, or refuses it.
+async fn reply(half: Half, answer: Result<Vec<u8>, Reason>) -> Result<Greeted, HandshakeError> {
+    match answer {
+        Ok(info) => take(half, info).await,
+        Err(reason) => turn_away(half, reason).await,
+    }
 }
 
 async fn take(mut half: Half, info: Vec<u8>) -> Result<Greeted, HandshakeError> {

@@ -9,6 +9,7 @@ use lynx_tls::{Credentials, Plane, Session};
 use lynx_units::Epoch;
 use tokio::net::TcpStream;
 
+use crate::anteroom::Spoken;
 use crate::handshake::{HandshakeError, PATIENCE, say};
 use crate::stream::{Secured, Stream, linger};
 
@@ -34,9 +35,11 @@ pub(crate) async fn dialled(
 pub(crate) async fn accepted(
     tcp: TcpStream,
     credentials: Option<&Credentials>,
+    spoken: &Spoken,
 ) -> Result<Stream, HandshakeError> {
     let first = tokio::time::timeout(PATIENCE, first_byte(&tcp));
     let first = first.await.map_err(|_| HandshakeError::Silent)??;
+    spoken.note();
     match (credentials, first) {
         (Some(_), FRAME_MARK) => Ok(Stream::Plain(tcp)),
         (Some(credentials), _) => {

@@ -163,6 +163,28 @@ async fn a_handshake_that_trickles_is_ended_by_its_deadline_and_holds_up_nobody(
 }
 
 #[tokio::test]
+async fn a_flood_of_silent_connections_keeps_no_peer_out() {
+    let good = Authority::new().unwrap().credentials(NAME).unwrap();
+    let mut listener = Listener::bind(LOOPBACK, config("prefill", Some(&good))).unwrap();
+    let address = listener.address();
+    let flood = tokio::spawn(async move {
+        let mut silent = Vec::new();
+        for _ in 0..600 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        silent
+    });
+    let silent = tokio::select! {
+        _ = listener.accept() => panic!("a silent one is no peer"),
+        silent = soon(flood) => silent.unwrap(),
+    };
+    let mut dialler = Dialler::new(address, config("decode", Some(&good)));
+    let (_accepted, dialled) = tokio::join!(listener.accept(), soon(dialler.try_connect()));
+    dialled.unwrap();
+    drop(silent);
+}
+
+#[tokio::test]
 async fn a_bit_that_is_changed_on_the_way_ends_the_link_on_both_sides() {
     let mut pair = Pair::new(FAST).await;
     pair.open(TransferId(1), &usual(), Duration::from_secs(20))
