@@ -61,7 +61,7 @@ async fn control_of(security: Security) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
-        let mut incoming = Box::pin(incoming(listener, &security));
+        let mut incoming = Box::pin(incoming(listener, &security, 8));
         while incoming.next().await.is_some() {}
     });
     address

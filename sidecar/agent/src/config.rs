@@ -151,6 +151,10 @@ pub struct Transfer {
     pub per_peer: usize,
     /// Most transfers under way in all. Prefill only.
     pub most: usize,
+    /// Memory for the messages of peer control that come, in all. Prefill only.
+    pub message_memory: Bytes,
+    /// Most links, and most connections of peer control. Prefill only.
+    pub max_peers: usize,
     /// How many cached blocks a prefill agent tells its peers of, and a decode agent remembers of each.
     pub prefix_blocks: usize,
 }

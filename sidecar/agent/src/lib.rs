@@ -13,6 +13,7 @@ pub mod config;
 pub mod control;
 pub mod counters;
 pub mod decode;
+mod descriptors;
 pub mod doctor;
 pub mod drafting;
 pub mod drain;
@@ -30,6 +31,7 @@ pub mod profile;
 pub mod requests;
 pub mod run;
 pub mod security;
+mod seldom;
 pub mod session;
 #[cfg(test)]
 mod testing;

@@ -7,6 +7,7 @@
 mod board;
 mod budget;
 mod ending;
+mod messages;
 mod node;
 mod service;
 mod serving;
@@ -33,6 +34,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tonic::Status as Answer;
 
 use self::board::Reader;
+use self::messages::Bound;
 use self::node::Node;
 use self::service::{Asked, Service};
 use self::splitting::{Split, Splitting};
@@ -51,6 +53,11 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// How many questions of one connection are looked at at a time: each may be as long as a prompt.
 const QUESTIONS: usize = 64;
+
+/// What a connection may send ahead of what is read: all connections together have a bounded number of these.
+const WINDOW: u32 = 256 << 10;
+/// The longest head of a question, in bytes.
+const MAX_HEAD: u32 = 8 << 10;
 
 /// How often the agent's state is told to those who watch it.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
@@ -73,6 +80,10 @@ pub struct Options {
     pub announced_data: Option<String>,
     /// What may be split and not sent yet, for all links together.
     pub send_buffer: Bytes,
+    /// What the messages of peer control may take until they are answered, for all connections together.
+    pub message_memory: Bytes,
+    /// Most links, and most connections of peer control.
+    pub most_peers: usize,
     /// Most transfers under way for one decode agent, and for all of them together.
     pub most_transfers: [usize; 2],
     /// Who may be a peer.
@@ -200,12 +211,20 @@ impl Prefill {
         } = self;
         // A transfer's stream is open for as long as the transfer: those are bounded by themselves.
         let streams = role.options.most_transfers[0] + QUESTIONS;
-        let connections = security::incoming(control, &role.options.security);
+        let connections =
+            security::incoming(control, &role.options.security, role.options.most_peers);
         let server = tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
             .concurrency_limit_per_connection(QUESTIONS)
             .max_concurrent_streams(u32::try_from(streams).ok())
+            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(WINDOW)
+            .http2_max_header_list_size(MAX_HEAD)
+            .layer(Bound::new(
+                role.options.message_memory,
+                &role.options.counters,
+            ))
             .add_service(Service::server(role.signals.clone()))
             .serve_with_incoming(connections);
         let serving = async {

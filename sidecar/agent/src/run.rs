@@ -21,6 +21,7 @@ use crate::config::{Config, Role};
 use crate::control::{self, Sinks, Status, Told};
 use crate::counters::Counters;
 use crate::decode;
+use crate::descriptors;
 use crate::drain::Drain;
 use crate::http;
 use crate::metrics::{self, Metrics};
@@ -97,7 +98,8 @@ impl Agent {
     ///
     /// # Errors
     /// Where one can't be listened on.
-    pub async fn bind(config: Config) -> Result<Self, RunError> {
+    pub async fn bind(mut config: Config) -> Result<Self, RunError> {
+        descriptors::fit(&mut config);
         let address = config.listen.http;
         let failed = |source| RunError::Http { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -295,6 +297,8 @@ fn prefill_options(
         data: config.listen.data,
         announced_data: config.listen.announced_data.clone(),
         send_buffer: config.transfer.send_buffer,
+        message_memory: config.transfer.message_memory,
+        most_peers: config.transfer.max_peers,
         most_transfers: [config.transfer.per_peer, config.transfer.most],
         security: security.clone(),
         choose_profile: Arc::new(move |model, shape| {

@@ -5,6 +5,7 @@
 
 mod connection;
 mod dialling;
+mod places;
 #[cfg(test)]
 mod tests;
 

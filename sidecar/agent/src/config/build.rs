@@ -105,6 +105,8 @@ fn transfer(reader: &mut Reader) -> Transfer {
         send_buffer: reader.one(path::SEND_BUFFER, values::bytes),
         per_peer: reader.one(path::PER_PEER, |text| number(text, 1, 1000)),
         most: reader.one(path::MOST, |text| number(text, 1, 100_000)),
+        message_memory: reader.one(path::MESSAGE_MEMORY, values::bytes),
+        max_peers: reader.one(path::MAX_PEERS, |text| number(text, 2, 100_000)),
         prefix_blocks: reader.one(path::PREFIX_BLOCKS, |text| number(text, 0, 10_000_000)),
     }
 }

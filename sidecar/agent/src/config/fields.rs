@@ -43,6 +43,8 @@ pub(super) mod path {
     pub(in super::super) const SEND_BUFFER: &str = "transfer.sendBuffer";
     pub(in super::super) const PER_PEER: &str = "transfer.maxPerPeer";
     pub(in super::super) const MOST: &str = "transfer.maxTransfers";
+    pub(in super::super) const MESSAGE_MEMORY: &str = "transfer.messageMemory";
+    pub(in super::super) const MAX_PEERS: &str = "transfer.maxPeers";
     pub(in super::super) const PREFIX_BLOCKS: &str = "transfer.prefixBlocks";
     pub(in super::super) const TLS_MODE: &str = "tls.mode";
     pub(in super::super) const TLS_DIRECTORY: &str = "tls.directory";
@@ -261,6 +263,18 @@ pub(super) const FIELDS: &[Field] = &[
         default: "1024",
         allowed: "a number from 1 to 100000",
         about: "Most transfers under way in all; more are refused. Prefill only.",
+    },
+    Field {
+        path: path::MESSAGE_MEMORY,
+        default: "64Mi",
+        allowed: SIZE,
+        about: "Memory for the messages of peer control that come, in all; more are refused. Prefill only.",
+    },
+    Field {
+        path: path::MAX_PEERS,
+        default: "256",
+        allowed: "a number from 2 to 100000",
+        about: "Most links, and most connections of peer control. Prefill only.",
     },
     Field {
         path: path::PREFIX_BLOCKS,

@@ -15,6 +15,8 @@ pub enum Pool {
     Merge,
     /// Prefill: what is split and not sent.
     Split,
+    /// Prefill: messages of peer control that are not answered yet.
+    Messages,
 }
 
 /// Bytes of one pool.
@@ -26,14 +28,14 @@ pub struct Usage {
 
 /// All pools.
 #[derive(Debug, Default)]
-pub struct Pools([Usage; 3]);
+pub struct Pools([Usage; 4]);
 
 impl Pool {
     /// The pools of an agent of this role.
     pub const fn of(role: Role) -> &'static [Self] {
         match role {
             Role::Decode => &[Self::Receive, Self::Merge],
-            Role::Prefill => &[Self::Split],
+            Role::Prefill => &[Self::Split, Self::Messages],
         }
     }
 
@@ -43,6 +45,7 @@ impl Pool {
             Self::Receive => "receive",
             Self::Merge => "merge",
             Self::Split => "split",
+            Self::Messages => "messages",
         }
     }
 }
@@ -69,6 +72,16 @@ impl Usage {
     /// So many bytes more are taken.
     pub fn add(&self, bytes: u64) {
         self.taken.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes so many bytes more if they are within the bound.
+    pub fn try_add(&self, bytes: u64) -> bool {
+        let limit = self.limit();
+        let within = |taken: u64| taken.checked_add(bytes).filter(|all| *all <= limit);
+        let taken = self
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
+        taken.is_ok()
     }
 
     /// So many bytes are given back.

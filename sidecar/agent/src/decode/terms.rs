@@ -109,6 +109,8 @@ mod tests {
             merge_buffer: Bytes::from_mib(64),
             send_buffer: Bytes::from_mib(64),
             per_peer: 1,
+            message_memory: Bytes::default(),
+            max_peers: 2,
             most: 1,
             prefix_blocks: 1000,
         })

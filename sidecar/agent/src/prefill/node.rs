@@ -1,6 +1,7 @@
 //! One attached engine, its links, and what is under way.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use crate::drain::Drain;
 use crate::identity::Identity;
 use crate::prefix::Salt;
 use crate::requests::{Command, Refusal};
+use crate::seldom::Seldom;
 use crate::session::Engine;
 
 /// Where no transfer has a deadline, look again after this.
@@ -44,6 +46,9 @@ pub(super) struct Node {
     pub(super) links: BTreeMap<Ticket, Linked>,
     pub(super) serving: HashMap<u64, Serving>,
     pub(super) most_transfers: [usize; 2],
+    most_links: usize,
+    /// What strangers can bring about is said now and then: links that come up, links that find no room, refused transfers.
+    pub(super) lines: Lines,
     /// What was asked before its caller's link was known here, and until when that is waited for.
     pub(super) early: Vec<(Instant, Asked)>,
     /// What the engine said last about its load.
@@ -70,6 +75,26 @@ pub(super) struct Linked {
     pub(super) handle: SenderHandle,
     /// Who its certificate says that it is; nobody where links are in clear.
     pub(super) identity: Option<PeerIdentity>,
+    /// Where it comes from.
+    from: IpAddr,
+}
+
+/// What is said now and then.
+pub(super) struct Lines {
+    up: Seldom,
+    full: Seldom,
+    pub(super) refused: Seldom,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        let second = || Seldom::new(Duration::from_secs(1));
+        Self {
+            up: second(),
+            full: Seldom::new(Duration::from_secs(60)),
+            refused: second(),
+        }
+    }
 }
 
 impl Node {
@@ -94,6 +119,8 @@ impl Node {
             links: BTreeMap::new(),
             serving: HashMap::new(),
             most_transfers: role.options.most_transfers,
+            most_links: role.options.most_peers,
+            lines: Lines::default(),
             early: Vec::new(),
             report: Report::default(),
             data,
@@ -116,13 +143,27 @@ impl Node {
         let name = connected.peer().name().to_owned();
         let (ticket, epoch) = (connected.ticket().clone(), connected.epoch());
         let identity = connected.identity().cloned();
-        tracing::info!(peer = name, address = %connected.address(), "a decode agent's link is up");
+        let (address, from) = (connected.address(), connected.address().ip());
+        if !self.has_room_for_link(from) {
+            if let Some(unsaid) = self.lines.full.happened(Instant::now()) {
+                tracing::warn!(
+                    unsaid,
+                    %address,
+                    "a link was closed: there are as many as there may be, or half of them from one address; raise transfer.maxPeers"
+                );
+            }
+            return;
+        }
+        if let Some(unsaid) = self.lines.up.happened(Instant::now()) {
+            tracing::info!(peer = name, %address, unsaid, "a decode agent's link is up");
+        }
         let (handle, mut events) = connected.into_sender();
         let counted = self.counters.links.sending(&handle);
         let linked = Linked {
             name,
             handle,
             identity,
+            from,
         };
         self.links.insert(ticket.clone(), linked);
         self.answer_early(&ticket);
@@ -134,6 +175,12 @@ impl Node {
             drop(counted);
             drop(signals.send(Signal::LinkOver(ticket)));
         });
+    }
+
+    /// Whether there may be one more link from there.
+    fn has_room_for_link(&self, from: IpAddr) -> bool {
+        let own = self.links.values().filter(|linked| linked.from == from);
+        self.links.len() < self.most_links && own.count() < self.most_links.div_ceil(2)
     }
 
     pub(super) fn handle(&mut self, signal: Signal) {

@@ -1,6 +1,7 @@
 //! The role with an engine that does what a test says, real sockets and a real link.
 
 mod ending;
+mod flooding;
 mod peer;
 mod probing;
 mod refusing;
@@ -62,6 +63,8 @@ impl Agent {
             data: LOOPBACK,
             announced_data: None,
             send_buffer: lynx_units::Bytes::from_mib(64),
+            message_memory: Bytes::from_mib(64),
+            most_peers: 64,
             most_transfers: [64, 256],
             security: Security::default(),
             choose_profile: Arc::new(|model, shape| {

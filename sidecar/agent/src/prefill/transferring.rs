@@ -88,8 +88,11 @@ impl Node {
         } = asked;
         let (to, id) = (caller_name(&request), request.transfer);
         let begun = self.begin(request, identity.as_ref(), &parent);
-        if let Err(status) = &begun {
+        if let Err(status) = &begun
+            && let Some(unsaid) = self.lines.refused.happened(Instant::now())
+        {
             tracing::info!(
+                unsaid,
                 peer = to,
                 transfer = id,
                 why = status.message(),

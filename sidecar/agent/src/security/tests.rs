@@ -67,11 +67,11 @@ async fn taken(
 async fn a_caller_is_known_by_its_certificate() {
     let security = secure(Authority::new().unwrap().credentials(NAME).unwrap());
     let (listener, address) = listening().await;
-    let mut incoming = Box::pin(incoming(listener, &security));
+    let mut incoming = Box::pin(incoming(listener, &security, 8));
     let endpoint = Endpoint::from_shared(address).unwrap();
     match taken(&mut incoming, connect(endpoint, To::Peer, &security)).await {
-        Connection::Tls(_, caller) => assert_eq!(caller.identity.unwrap().primary(), NAME),
-        Connection::Plain(_) => panic!("it is in clear"),
+        Connection::Tls(_, caller, _) => assert_eq!(caller.identity.unwrap().primary(), NAME),
+        Connection::Plain(..) => panic!("it is in clear"),
     }
     assert_eq!(security.control_failures().get(), 0);
 }
@@ -81,7 +81,7 @@ async fn strangers_and_strange_hosts_are_told_what_to_change() {
     let authority = Authority::new().unwrap();
     let security = secure(authority.credentials(NAME).unwrap());
     let (listener, address) = listening().await;
-    let _incoming = incoming(listener, &security);
+    let _incoming = incoming(listener, &security, 8);
     let stranger = secure(Authority::new().unwrap().credentials(NAME).unwrap());
     let refused = refusal(address.clone(), To::Peer, &stranger).await;
     assert!(
@@ -106,7 +106,7 @@ async fn a_caller_that_is_not_trusted_is_told_so_and_counted_on_both_sides() {
     let (own, strange) = (Authority::new().unwrap(), Authority::new().unwrap());
     let security = secure(own.credentials(NAME).unwrap());
     let (listener, address) = listening().await;
-    let _incoming = incoming(listener, &security);
+    let _incoming = incoming(listener, &security, 8);
     let directory = tempfile::tempdir().unwrap();
     let files = strange.issue(&Request::new(NAME)).unwrap();
     let files = files.with_authority(&own.certificate_pem());
@@ -122,7 +122,7 @@ async fn a_caller_that_is_not_trusted_is_told_so_and_counted_on_both_sides() {
 async fn one_that_speaks_in_clear_is_turned_away_in_its_own_tongue() {
     let security = secure(Authority::new().unwrap().credentials(NAME).unwrap());
     let (listener, address) = listening().await;
-    let _incoming = incoming(listener, &security);
+    let _incoming = incoming(listener, &security, 8);
     let mut plain = TcpStream::connect(&address["http://".len()..])
         .await
         .unwrap();
@@ -154,7 +154,7 @@ async fn a_service_in_clear_is_named_as_such() {
 async fn silent_connections_end_by_themselves_and_hold_up_nobody() {
     let security = secure(Authority::new().unwrap().credentials(NAME).unwrap());
     let (listener, address) = listening().await;
-    let mut incoming = Box::pin(incoming(listener, &security));
+    let mut incoming = Box::pin(incoming(listener, &security, 8));
     let mut silent = TcpStream::connect(&address["http://".len()..])
         .await
         .unwrap();
@@ -174,7 +174,7 @@ async fn who_shows_no_certificate_is_told_that_one_is_wanted() {
     let own = authority.credentials_of(&request, UnixTime::now()).unwrap();
     let security = secure(own);
     let (listener, address) = listening().await;
-    let _incoming = incoming(listener, &security);
+    let _incoming = incoming(listener, &security, 8);
     let mut roots = rustls::RootCertStore::empty();
     roots.add(authority.certificate()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -193,4 +193,63 @@ async fn who_shows_no_certificate_is_told_that_one_is_wanted() {
     let refused = soon(stream.read_u8()).await.unwrap_err().to_string();
     assert!(refused.contains("CertificateRequired"), "{refused}");
     counted(&security).await;
+}
+
+/// Who has opened more silent connections than there may be handshakes is no reason for anybody else to wait.
+#[tokio::test]
+async fn a_flood_of_silent_connections_delays_no_handshake() {
+    let secured = secure(Authority::new().unwrap().credentials(NAME).unwrap());
+    for security in [secured, Security::default()] {
+        let (listener, address) = listening().await;
+        let mut incoming = Box::pin(incoming(listener, &security, 8));
+        let mut flood = Vec::new();
+        for _ in 0..400 {
+            flood.push(
+                TcpStream::connect(&address["http://".len()..])
+                    .await
+                    .unwrap(),
+            );
+        }
+        let start = tokio::time::Instant::now();
+        let endpoint = Endpoint::from_shared(address).unwrap();
+        taken(&mut incoming, connect(endpoint, To::Peer, &security)).await;
+        assert!(start.elapsed() < Duration::from_secs(2));
+        // In clear, too, silence ends.
+        for mut silent in flood {
+            let mut rest = [0; 64];
+            let ended = tokio::time::timeout(Duration::from_secs(10), silent.read(&mut rest));
+            drop(ended.await.expect("a deadline ends it"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn there_are_no_more_connections_than_places_and_each_is_given_back() {
+    let security = Security::default();
+    let (listener, address) = listening().await;
+    let mut incoming = Box::pin(incoming(listener, &security, 4));
+    let dial = || async {
+        let mut tcp = TcpStream::connect(&address["http://".len()..])
+            .await
+            .unwrap();
+        tcp.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            .await
+            .unwrap();
+        tcp
+    };
+    // Half of them from one address.
+    let mut dialled = [dial().await, dial().await];
+    let mut held = Vec::new();
+    for _ in &dialled {
+        held.push(soon(incoming.next()).await.unwrap().unwrap());
+    }
+    let mut third = dial().await;
+    drop(soon(third.read(&mut [0])).await);
+    let mut heard = [0; 24];
+    soon(held[0].read_exact(&mut heard)).await.unwrap();
+    assert_eq!(&heard[..3], b"PRI");
+    held.clear();
+    soon(dialled[0].read(&mut [0])).await.ok();
+    dial().await;
+    soon(incoming.next()).await.unwrap().unwrap();
 }

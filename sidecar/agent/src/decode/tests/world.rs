@@ -64,6 +64,8 @@ fn transfer() -> Transfer {
         merge_buffer: Bytes::from_mib(256),
         send_buffer: Bytes::from_mib(256),
         per_peer: 256,
+        message_memory: Bytes::from_mib(64),
+        max_peers: 256,
         most: 1024,
         prefix_blocks: 1000,
     }
