@@ -52,6 +52,8 @@ pub use speculate::{
 };
 pub use stop::Stop;
 pub use template::{ChatTemplate, Message, TemplateError};
-pub use tokenizer::{EncodeError, SpecialTexts, TextStream, Tokenizer, TokenizerError};
+pub use tokenizer::{
+    EncodeError, PromptError, SpecialTexts, TextStream, Tokenizer, TokenizerError,
+};
 pub use weights::PackError;
 pub use workers::{Workers, WorkersError};

@@ -4,6 +4,8 @@
 //! with them. A file without a template gives an error and not a guess: a wrong template gives answers that look like
 //! those of a bad model.
 
+use std::io;
+
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value};
 
@@ -48,6 +50,9 @@ pub enum TemplateError {
         #[source]
         source: minijinja::Error,
     },
+    /// Whoever asked said so: what there was so far.
+    #[error("the prompt was given up")]
+    Stopped(String),
 }
 
 impl ChatTemplate {
@@ -89,6 +94,18 @@ impl ChatTemplate {
     /// # Errors
     /// Where the template refuses the messages, or uses something that is not there (the date, tools).
     pub fn render(&self, messages: &[Message]) -> Result<String, TemplateError> {
+        self.render_while(messages, &|_| true)
+    }
+
+    /// The same, and whether to go on is asked after each piece of it, with the length so far.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render); [`TemplateError::Stopped`], with what there is, where the answer is no.
+    pub fn render_while(
+        &self,
+        messages: &[Message],
+        goes_on: &dyn Fn(usize) -> bool,
+    ) -> Result<String, TemplateError> {
         let message = |m: &Message| {
             Value::from_pairs([("role", m.role.as_str()), ("content", m.content.as_str())])
         };
@@ -98,13 +115,47 @@ impl ChatTemplate {
             ("bos_token", Value::from(self.texts.bos.as_str())),
             ("eos_token", Value::from(self.texts.eos.as_str())),
         ]);
-        self.environment
-            .get_template(KEY)
-            .and_then(|template| template.render(context))
-            .map_err(|source| TemplateError::Render {
+        let mut text = Vec::new();
+        let mut stopped = false;
+        let rendered = self.environment.get_template(KEY).and_then(|template| {
+            let out = Out {
+                text: &mut text,
+                stopped: &mut stopped,
+                goes_on,
+            };
+            template.render_captured_to(context, out).map(drop)
+        });
+        let text = String::from_utf8(text).unwrap_or_default();
+        match rendered {
+            _ if stopped => Err(TemplateError::Stopped(text)),
+            Ok(()) => Ok(text),
+            Err(source) => Err(TemplateError::Render {
                 reason: source.detail().unwrap_or("it fails").to_owned(),
                 source,
-            })
+            }),
+        }
+    }
+}
+
+/// Where a template writes, until it is told to stop.
+struct Out<'a> {
+    text: &'a mut Vec<u8>,
+    stopped: &'a mut bool,
+    goes_on: &'a dyn Fn(usize) -> bool,
+}
+
+impl io::Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        if !(self.goes_on)(self.text.len()) {
+            *self.stopped = true;
+            return Err(io::Error::other("the prompt is not wanted, or too long"));
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -155,6 +206,20 @@ mod tests {
         let error = template.render(&[message("assistant", "hi")]).unwrap_err();
         assert!(error.to_string().contains("begin with the user"), "{error}");
         assert!(template.render(&[message("user", "hi")]).is_ok());
+    }
+
+    #[test]
+    fn a_template_stops_when_its_text_is_long_enough() {
+        let source = "{% for m in messages %}{{ m.content * 1000 }}{% endfor %}";
+        let template = ChatTemplate::new(source, &texts()).unwrap();
+        let messages = vec![message("user", "abcd"); 1000];
+        let error = template.render_while(&messages, &|bytes| bytes < 10_000);
+        let Err(TemplateError::Stopped(text)) = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(text.len(), 12_000);
+        let whole = template.render_while(&messages, &|_| true).unwrap();
+        assert_eq!(whole.len(), 4_000_000);
     }
 
     #[test]

@@ -6,14 +6,19 @@
 //! ([`TextStream`]) need to know and a decoder of whole texts hides.
 
 mod build;
+mod cuts;
+mod fewest;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::{Gguf, TokenId};
+use cuts::Cuts;
+use fewest::Fewest;
 use vocabulary::Vocabulary;
 
 pub use stream::TextStream;
@@ -32,6 +37,8 @@ pub struct Tokenizer {
     texts: SpecialTexts,
     /// How tokens that add nothing to a text are written.
     names: HashMap<TokenId, String>,
+    cuts: Cuts,
+    fewest: Fewest,
 }
 
 /// The special tokens that chat templates speak of, as they are written; empty where a model has none.
@@ -76,6 +83,28 @@ pub enum TokenizerError {
 #[error("the text can't be encoded with this model's vocabulary")]
 pub struct EncodeError(#[source] tokenizers::Error);
 
+/// Why a text did not become a prompt.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptError {
+    /// It can't be encoded.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// It has more tokens than it may.
+    #[error("the prompt has at least {at_least} tokens, and may have {most}: shorten it")]
+    TooLong {
+        /// No more of it was looked at than this takes.
+        at_least: usize,
+        /// How many it may have.
+        most: usize,
+    },
+    /// Nobody wants it any more.
+    #[error("the prompt was given up")]
+    Unwanted,
+}
+
+/// How many bytes are encoded at once: some milliseconds.
+const PART: usize = 16 << 10;
+
 impl Tokenizer {
     /// The tokenizer of a model file.
     ///
@@ -90,10 +119,13 @@ impl Tokenizer {
             let token = id.and_then(|id| vocabulary.tokens.get(id as usize));
             token.cloned().unwrap_or_default()
         };
+        let pieces = vocabulary.pieces();
         Ok(Self {
             encoder: build::encoder(vocabulary)?,
             names: vocabulary.names(),
-            pieces: vocabulary.pieces(),
+            cuts: Cuts::new(vocabulary),
+            fewest: Fewest::new(vocabulary, &pieces, build::is_composed(vocabulary)),
+            pieces,
             ends: vocabulary.ends(),
             bos: vocabulary.bos,
             add_bos: vocabulary.add_bos,
@@ -121,13 +153,62 @@ impl Tokenizer {
     /// # Errors
     /// As [`encode`](Self::encode).
     pub fn prompt(&self, text: &str) -> Result<Vec<TokenId>, EncodeError> {
-        let mut tokens = self.encode(text)?;
+        Ok(self.begun(self.encode(text)?))
+    }
+
+    /// The same tokens where there are at most `most`, part by part: time and memory are of the order of `most` tokens,
+    /// however long the text is, and `is_wanted` is asked before each part.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode); [`PromptError::TooLong`], and [`PromptError::Unwanted`] where `is_wanted` says no.
+    pub fn prompt_within(
+        &self,
+        text: &str,
+        most: usize,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Vec<TokenId>, PromptError> {
+        let too_long = |at_least: usize| PromptError::TooLong { at_least, most };
+        let fewest = self.fewest.of(text);
+        if fewest > most {
+            return Err(too_long(fewest));
+        }
+        let text = if text.len() > PART {
+            self.fewest.squeezed(text)
+        } else {
+            Cow::Borrowed(text)
+        };
+        let (mut tokens, mut rest) = (Vec::new(), &*text);
+        while !rest.is_empty() {
+            if !is_wanted() {
+                return Err(PromptError::Unwanted);
+            }
+            let (part, after) = self.cuts.split(rest, PART);
+            tokens.extend(self.encode(part)?);
+            if tokens.len() > most {
+                return Err(too_long(tokens.len() + self.fewest.of(after)));
+            }
+            rest = after;
+        }
+        let tokens = self.begun(tokens);
+        if tokens.len() > most {
+            return Err(too_long(tokens.len()));
+        }
+        Ok(tokens)
+    }
+
+    /// The longest text of `tokens` tokens, in bytes.
+    pub fn longest_text(&self, tokens: usize) -> usize {
+        let widest = self.fewest.widest().unwrap_or(usize::MAX);
+        widest.saturating_mul(tokens)
+    }
+
+    fn begun(&self, mut tokens: Vec<TokenId>) -> Vec<TokenId> {
         if let (true, Some(bos)) = (self.add_bos, self.bos)
             && tokens.first() != Some(&bos)
         {
             tokens.insert(0, bos);
         }
-        Ok(tokens)
+        tokens
     }
 
     /// The text of tokens, without special tokens; bytes that are not UTF-8 become U+FFFD.

@@ -18,7 +18,7 @@ use lynx_proto::engine::v1::{
 };
 
 use crate::clock::{Clock, Moment};
-use crate::encoder::Encoder;
+use crate::encoder::{Encoder, Ticket};
 use crate::opened::Opened;
 use crate::request::{Request, Task};
 use crate::session::{Outbox, Signal};
@@ -39,8 +39,8 @@ pub(crate) struct Host {
     agent: Option<Outbox>,
     requests: Vec<Request>,
     encoder: Encoder,
-    /// Requests whose prompts are being made tokens, by number: their tickets.
-    encoding: HashMap<u64, u64>,
+    /// Requests whose prompts are being made tokens, by number.
+    encoding: HashMap<u64, Ticket>,
     load: Load,
 }
 

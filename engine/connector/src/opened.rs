@@ -92,12 +92,18 @@ impl Opened {
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 
-    /// The tokens of what was asked.
-    pub(crate) fn prompt(&self, input: Option<Input>) -> Result<Vec<TokenId>, Refusal> {
-        match input {
-            None => Err(Refusal::NoInput),
-            Some(Input::Tokens(tokens)) => Ok(tokens.ids),
-            Some(Input::Text(text)) => Ok(self.tokenizer.prompt(&text)?),
+    /// The tokens of what was asked: of no more text than the model's context can hold, and while it is wanted.
+    pub(crate) fn prompt(
+        &self,
+        input: Option<Input>,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Vec<TokenId>, Refusal> {
+        // The output needs a place too.
+        let most = self.model.config().context.saturating_sub(1);
+        let text = match input {
+            None => return Err(Refusal::NoInput),
+            Some(Input::Tokens(tokens)) => return Ok(tokens.ids),
+            Some(Input::Text(text)) => text,
             Some(Input::Chat(chat)) => {
                 let template = self.template.as_ref().ok_or(TemplateError::Missing)?;
                 let messages: Vec<_> = chat
@@ -108,8 +114,18 @@ impl Opened {
                         content: message.content,
                     })
                     .collect();
-                Ok(self.tokenizer.prompt(&template.render(&messages)?)?)
+                let longest = self.tokenizer.longest_text(most);
+                let goes_on = |bytes: usize| bytes <= longest && is_wanted();
+                match template.render_while(&messages, &goes_on) {
+                    Err(TemplateError::Stopped(text)) => {
+                        self.tokenizer.prompt_within(&text, most, is_wanted)?;
+                        // It is of bytes that are no tokens, and longer than it counts.
+                        template.render_while(&messages, &|_| is_wanted())?
+                    }
+                    rendered => rendered?,
+                }
             }
-        }
+        };
+        Ok(self.tokenizer.prompt_within(&text, most, is_wanted)?)
     }
 }

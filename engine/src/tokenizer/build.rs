@@ -20,7 +20,12 @@ const CUT_LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+
 /// The cut of Qwen 2: that of Llama 3 with single digits.
 const CUT_QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// What stands for a space in a [`Family::Pieces`] vocabulary.
-const SPACE_MARK: &str = "\u{2581}";
+pub(super) const SPACE_MARK: &str = "\u{2581}";
+
+/// Whether texts are composed (Unicode NFC) before they are cut.
+pub(super) fn is_composed(vocabulary: &Vocabulary) -> bool {
+    vocabulary.family == Family::Bytes && Cut::of(&vocabulary.cut).is_ok_and(|cut| cut.composed)
+}
 
 pub(super) fn encoder(vocabulary: &Vocabulary) -> Result<tokenizers::Tokenizer, TokenizerError> {
     let mut tokenizer = match vocabulary.family {

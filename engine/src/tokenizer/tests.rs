@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+mod within;
+
 use super::vocabulary::{Family, Kind, Vocabulary};
 use super::*;
 use crate::template::{ChatTemplate, Message};

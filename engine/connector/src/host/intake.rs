@@ -1,7 +1,7 @@
 //! New requests.
 
 use lynx_engine::{
-    Adjust, BLOCK_TOKENS, BlockId, EncodeError, KvSource, Request as Ask, RequestId, Sampling,
+    Adjust, BLOCK_TOKENS, BlockId, KvSource, PromptError, Request as Ask, RequestId, Sampling,
     SamplingError, Stop, SubmitError, TemplateError, TokenId,
 };
 use lynx_proto::engine::v1::{self as api, from_engine};
@@ -10,7 +10,7 @@ use lynx_telemetry as telemetry;
 use super::Host;
 use crate::Role;
 use crate::clock::Moment;
-use crate::encoder::{self, Encoded};
+use crate::encoder::{self, Encoded, Ticket};
 use crate::phases::Phases;
 use crate::request::{Answer, Blocks, Request, Task};
 use crate::text::Text;
@@ -28,8 +28,16 @@ pub(crate) enum Refusal {
         "from_token is {from_token}: give a multiple of {BLOCK_TOKENS} below the prompt's {tokens} tokens"
     )]
     FromToken { from_token: u32, tokens: usize },
+    #[error(
+        "the engine is making tokens of {0} bytes of other prompts: wait for an answer before you send more long ones"
+    )]
+    TextsWait(usize),
+    #[error(
+        "the prompt has at least {at_least} tokens, and the model's context {}: shorten it to {most} or fewer", .most + 1
+    )]
+    TooLong { at_least: usize, most: usize },
     #[error(transparent)]
-    Encode(#[from] EncodeError),
+    Encode(PromptError),
     #[error(transparent)]
     Template(#[from] TemplateError),
     #[error(transparent)]
@@ -40,7 +48,27 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Submit(error) if error.is_retryable())
+        match self {
+            Self::Submit(error) => error.is_retryable(),
+            Self::TextsWait(_) => true,
+            _ => false,
+        }
+    }
+
+    const fn is_too_long(&self) -> bool {
+        matches!(
+            self,
+            Self::TooLong { .. } | Self::Submit(SubmitError::PromptTooLong { .. })
+        )
+    }
+}
+
+impl From<PromptError> for Refusal {
+    fn from(error: PromptError) -> Self {
+        match error {
+            PromptError::TooLong { at_least, most } => Self::TooLong { at_least, most },
+            other => Self::Encode(other),
+        }
     }
 }
 
@@ -49,11 +77,12 @@ impl Host {
         let number = submit.request;
         let taken = self.check(number, Role::Decode).and_then(|()| {
             if encoder::is_long(submit.input.as_ref()) {
-                self.encoding.insert(number, self.encoder.encode(submit));
+                let ticket = self.encoder.encode(submit)?;
+                self.encoding.insert(number, ticket);
                 return Ok(());
             }
             let mut submit = submit;
-            let prompt = self.opened.prompt(submit.input.take())?;
+            let prompt = self.opened.prompt(submit.input.take(), &|| true)?;
             self.take_submit(submit, prompt)
         });
         if let Err(refusal) = taken {
@@ -69,7 +98,7 @@ impl Host {
             prompt,
         } = encoded;
         let number = submit.request;
-        if self.encoding.get(&number) != Some(&ticket) {
+        if self.encoding.get(&number).map(Ticket::number) != Some(ticket) {
             return;
         }
         self.encoding.remove(&number);
@@ -92,7 +121,7 @@ impl Host {
             request,
             reason: refusal.to_string(),
             retryable: refusal.is_retryable(),
-            too_long: matches!(refusal, Refusal::Submit(SubmitError::PromptTooLong { .. })),
+            too_long: refusal.is_too_long(),
         }));
     }
 

@@ -44,6 +44,7 @@ impl Host {
         for request in live {
             counts[usize::from(request.is_waiting())] += 1;
         }
+        counts[1] += self.encoding.len();
         if !self.load.is_due(counts, now.engine) {
             return;
         }
