@@ -157,7 +157,7 @@ async fn a_link_that_is_lost_midway_leaves_the_engine_to_compute_and_comes_back(
     world.prefill().set_fault(Fault::Cut);
     world.falls_back(KvFailure::Link, "shutdown").await;
     world.prefill().set_fault(Fault::None);
-    world.linked(true).await;
+    world.linked_anew(2).await;
     finish(world.generate(None)).await;
     assert!(equal(&world, 2), "the next one comes in a new epoch");
 }

@@ -163,6 +163,18 @@ impl World {
         status.unwrap().links[0].clone()
     }
 
+    /// Waits until the link is in this life, counted from one. Up alone could still be the old one: transfers are told of its
+    /// end before it is.
+    pub(super) async fn linked_anew(&mut self, life: u64) {
+        let links = &self.counters.links;
+        let anew = |status: &Status| {
+            let sums = links.sums();
+            let is_up = status.links.first().is_some_and(|link| link.up);
+            is_up && sums.opened >= life && sums.ended + 1 >= life
+        };
+        self.status.wait_for(anew).await.unwrap();
+    }
+
     /// Waits until so many links are up.
     pub(super) async fn all_linked(&mut self, count: usize) {
         let up = |status: &Status| status.links.iter().filter(|link| link.up).count() == count;
