@@ -84,8 +84,9 @@ impl Decoder {
 
     fn offered(&mut self, on: (PeerId, Epoch), transfer: TransferId, descriptor: &[u8]) {
         let Some(number) = self.awaited(on, transfer) else {
+            // The offer of a client who left before it came. Cancelled, not rejected: nothing is wrong with it.
             if let Some(link) = self.peers.link(on.0) {
-                link.reject(transfer, "no request waits for this transfer")
+                link.cancel(transfer, "no request waits for this transfer")
                     .ok();
             }
             return;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lynx_proto::engine::v1::{Submit, from_agent};
+use lynx_protocol::sender::Event;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::engine::COMPUTED;
@@ -78,6 +79,23 @@ async fn a_client_can_go_away_in_every_phase_and_nothing_stays_in_flight() {
         world.engine().set_grants(true);
         finish(world.generate(None)).await;
     }
+}
+
+/// The prefill agent was told that its transfer was rejected, and counted a failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_that_is_offered_after_its_client_has_gone_is_cancelled() {
+    let world = World::start().await;
+    world.prefill().set_fault(Fault::Late);
+    let answer = world.generate(None);
+    let first = |said: &from_agent::Kind| matches!(said, from_agent::Kind::FirstToken(_));
+    world.engine().wait(first).await;
+    drop(answer);
+    quiet(&world).await;
+    let ended = world
+        .prefill()
+        .happens(|event| !matches!(event, Event::Accepted(_)));
+    let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap();
+    assert!(matches!(ended, Event::Cancelled(..)), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

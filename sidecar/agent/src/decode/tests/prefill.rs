@@ -14,7 +14,7 @@ use lynx_proto::peer::v1::{
     CheckRequest, CheckResponse, First, Layer, PeerNews, ProbeAnswer, ProbeRequest, Sent, Started,
     TransferEvent, TransferRequest, WatchRequest,
 };
-use lynx_protocol::sender::OpenTransfer;
+use lynx_protocol::sender::{Event, OpenTransfer};
 use lynx_transport::emulate::{LinkOptions, Relay};
 use lynx_transport::{Clock, LinkConfig, Listener, SegmentPayload, SenderHandle, SharedBytes};
 use lynx_units::{BitRate, TransferId, UnitIndex};
@@ -53,6 +53,8 @@ pub(super) enum Fault {
     Silent,
     /// It is asked, and then its links are gone.
     Gone,
+    /// It has the first token at once, and offers the KV when nobody listens any more.
+    Late,
 }
 
 /// A prefill agent.
@@ -68,6 +70,8 @@ struct Shared {
     fault: Mutex<Fault>,
     links: watch::Sender<HashMap<String, SenderHandle>>,
     asked: Mutex<Vec<TransferRequest>>,
+    /// What happened to its transfers.
+    happened: watch::Sender<Vec<Event>>,
     watchers: watch::Sender<Vec<mpsc::UnboundedSender<Result<PeerNews, Status>>>>,
     blocks: Arc<Readable>,
     profile: Profile,
@@ -105,6 +109,7 @@ impl Prefill {
             fault: Mutex::default(),
             links: watch::Sender::default(),
             asked: Mutex::default(),
+            happened: watch::Sender::default(),
             watchers: watch::Sender::default(),
             blocks: Arc::new(Readable::new(&pool, blocks, tokens, tokens).unwrap()),
             profile,
@@ -120,7 +125,12 @@ impl Prefill {
                 let (handle, mut events) = connected.into_sender();
                 let insert = |links: &mut HashMap<_, _>| drop(links.insert(name, handle));
                 links.links.send_modify(insert);
-                tokio::spawn(async move { while events.next().await.is_some() {} });
+                let seen = Arc::clone(&links);
+                tokio::spawn(async move {
+                    while let Some(event) = events.next().await {
+                        seen.happened.send_modify(|happened| happened.push(event));
+                    }
+                });
             }
         });
         let service = PeerServer::new(Service(Arc::clone(&shared)));
@@ -151,6 +161,22 @@ impl Prefill {
 
     pub(super) fn asked(&self) -> Vec<TransferRequest> {
         self.shared.asked.lock().unwrap().clone()
+    }
+
+    /// Waits until something of a kind has happened to a transfer.
+    pub(super) async fn happens(&self, is_it: impl Fn(&Event) -> bool) -> Event {
+        let mut happened = self.shared.happened.subscribe();
+        loop {
+            let seen = happened
+                .borrow_and_update()
+                .iter()
+                .find(|event| is_it(event))
+                .cloned();
+            if let Some(event) = seen {
+                return event;
+            }
+            happened.changed().await.unwrap();
+        }
     }
 
     /// Its KV.
@@ -227,6 +253,10 @@ impl Shared {
             end_token: 64,
             ..Layer::default()
         }));
+        if fault == Fault::Late {
+            tell(first());
+            events.closed().await;
+        }
         let descriptor = request.coding.unwrap();
         let coding = Coding::new(self.blocks.shape(), &descriptor).unwrap();
         // The dialling side may be faster.
@@ -267,12 +297,7 @@ impl Shared {
             let unit = UnitIndex(u32::try_from(unit).unwrap());
             link.publish(id, unit, segments).unwrap();
         }
-        tell(Kind::First(First {
-            token: FIRST,
-            end_unix_ns: 0,
-            checksum: integrity::of_first(FIRST, None),
-            logprobs: None,
-        }));
+        tell(first());
         match fault {
             Fault::Error => drop(events.send(Err(Status::internal("the engine broke")))),
             Fault::Cut => {
@@ -295,4 +320,13 @@ impl Shared {
             })),
         }
     }
+}
+
+fn first() -> Kind {
+    Kind::First(First {
+        token: FIRST,
+        end_unix_ns: 0,
+        checksum: integrity::of_first(FIRST, None),
+        logprobs: None,
+    })
 }
