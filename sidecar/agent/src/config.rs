@@ -247,6 +247,8 @@ impl Config {
         let strangers = strangers::find(names);
         let mut raw = read::read(&text, &environment);
         raw.mistakes.extend(strangers.misspelt);
+        raw.mistakes
+            .extend(read::no_texts(&|name| std::env::var_os(name)));
         let config = build::build(raw)?;
         Ok(Self {
             ignored_variables: strangers.ignored,

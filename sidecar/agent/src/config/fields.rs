@@ -68,7 +68,7 @@ const ADDRESS: &str = "an address and port, such as 0.0.0.0:8080 or [::]:8080";
 const BITS: &str = "bits between 1 and 8 in steps of 0.125, such as 4 or 3.5";
 const TEXT: &str = "a text without spaces";
 const TIME: &str = "numbers with ms, s, m or h, such as 30s or 1m30s";
-const SIZE: &str = "bytes, or a number and Ki, Mi or Gi, such as 64Mi";
+const SIZE: &str = "bytes, or a number and Ki, Mi or Gi, such as 64Mi, above 0";
 
 /// In the order in which people read them: paths of one section are neighbours.
 pub(super) const FIELDS: &[Field] = &[

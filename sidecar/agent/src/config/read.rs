@@ -1,6 +1,7 @@
 //! The file and the variables as texts by path, before anything is made of them.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -94,6 +95,20 @@ pub(super) fn read(yaml: &str, environment: &dyn Fn(&str) -> Option<String>) -> 
         }
     }
     raw
+}
+
+/// The variables of fields whose values are no texts: [`read`] is not told of them, and would take the defaults.
+pub(super) fn no_texts(
+    environment: &dyn Fn(&str) -> Option<OsString>,
+) -> impl Iterator<Item = Mistake> {
+    FIELDS.iter().filter_map(|field| {
+        let name = variable(field.path);
+        let value = environment(&name)?.into_string().err()?;
+        Some(Mistake {
+            at: format!("{} ({name})", field.path),
+            what: format!("it is {value:?}, which is not UTF-8"),
+        })
+    })
 }
 
 fn parse(yaml: &str, raw: &mut Raw) {

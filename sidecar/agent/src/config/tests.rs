@@ -155,6 +155,23 @@ fn a_byte_order_mark_is_no_mistake() {
     assert_eq!(config.role, Role::Prefill);
 }
 
+/// Such a value was as good as none: the default was taken in its place.
+#[test]
+fn a_variable_that_is_no_text_is_a_mistake() {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+
+    let environment = |name: &str| match name {
+        "LYNX_POD_NAME" => Some(OsString::from_vec(b"a\xffb".to_vec())),
+        "LYNX_ROLE" => Some(OsString::from("prefill")),
+        _ => None,
+    };
+    let found: Vec<Mistake> = read::no_texts(&environment).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].at, "pod.name (LYNX_POD_NAME)");
+    assert!(found[0].what.contains("not UTF-8"), "{}", found[0].what);
+}
+
 #[test]
 fn what_is_too_long_or_nested_too_deeply_is_refused_before_it_is_parsed() {
     let deep = |open: &str| open.repeat(200_000 / open.len());

@@ -12,6 +12,9 @@ use crate::requests::Refusal;
 /// How many seconds a client that may try again should wait.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
+/// How much of what a client said is said back, in characters.
+const ECHO: usize = 64;
+
 /// The code of a prompt that is longer than the context.
 const TOO_LONG: &str = "context_length_exceeded";
 
@@ -60,23 +63,25 @@ impl ApiError {
 
     /// There is no such field.
     pub(super) fn unknown(param: &str) -> Self {
+        let param = echo(param);
         Self {
             code: Some("unknown_parameter"),
             ..Self::param(
-                param,
+                &param,
                 format!("there is no field {param}: leave it out, or see whether it is misspelt"),
             )
         }
     }
 
-    /// The body is of another type than JSON.
-    pub(super) fn media_type(found: &str) -> Self {
+    /// The body is something else than what is taken, as this header says.
+    pub(super) fn media_type(header: &str, found: &str, wanted: &str) -> Self {
+        let found = echo(found);
         Self {
             code: Some("unsupported_media_type"),
             ..Self::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "invalid_request_error",
-                format!("the Content-Type is {found:?}: send application/json"),
+                format!("the {header} is {found:?}: send {wanted}"),
             )
         }
     }
@@ -108,6 +113,7 @@ impl ApiError {
     }
 
     pub(super) fn no_such_model(asked: &str, served: &str) -> Self {
+        let asked = echo(asked);
         Self {
             status: StatusCode::NOT_FOUND,
             code: Some("model_not_found"),
@@ -203,6 +209,14 @@ impl ApiError {
             "param": self.param,
             "code": self.code,
         }})
+    }
+}
+
+/// What a client said, cut to what a person reads.
+pub(super) fn echo(said: &str) -> String {
+    match said.char_indices().nth(ECHO) {
+        Some((end, _)) => format!("{}…", &said[..end]),
+        None => said.to_owned(),
     }
 }
 

@@ -5,7 +5,7 @@ use axum::extract::rejection::BytesRejection;
 use http::StatusCode;
 use serde_json::{Map, Value};
 
-use super::error::ApiError;
+use super::error::{ApiError, echo};
 
 /// A JSON object. A field that is `null` is as one that isn't there.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +45,9 @@ impl<'a> Fields<'a> {
         Self { object, prefix }
     }
 
+    /// A field's name in messages. It may be the client's own invention.
     pub(super) fn name(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
+        format!("{}{}", self.prefix, echo(name))
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
@@ -97,7 +98,7 @@ impl<'a> Fields<'a> {
     /// A whole number above zero.
     pub(super) fn count(&self, name: &str) -> Result<Option<u32>, ApiError> {
         self.read(name, "a whole number above 0", |value| {
-            let count = value.as_u64().filter(|count| *count > 0)?;
+            let count = whole(value).filter(|count| *count > 0)?;
             Some(u32::try_from(count).unwrap_or(u32::MAX))
         })
     }
@@ -106,7 +107,7 @@ impl<'a> Fields<'a> {
     pub(super) fn whole(&self, name: &str, min: u32, max: u32) -> Result<Option<u32>, ApiError> {
         let wanted = format!("a whole number from {min} to {max}");
         self.read(name, &wanted, |value| {
-            let number = u32::try_from(value.as_u64()?).ok()?;
+            let number = u32::try_from(whole(value)?).ok()?;
             Some(number).filter(|number| (min..=max).contains(number))
         })
     }
@@ -119,6 +120,17 @@ impl<'a> Fields<'a> {
                 .or_else(|| value.as_i64().map(i64::cast_unsigned))
         })
     }
+}
+
+/// A number that has no fraction, however it is written: JSON does not tell `3` from `3.0`. One that is too large for the type
+/// is as large as can be.
+fn whole(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| {
+        let number = value
+            .as_f64()
+            .filter(|number| *number >= 0.0 && number.fract() == 0.0)?;
+        Some(format!("{number:.0}").parse().unwrap_or(u64::MAX))
+    })
 }
 
 /// Numbers of the model's vocabulary.

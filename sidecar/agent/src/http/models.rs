@@ -1,6 +1,7 @@
 //! `/v1/models`.
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
@@ -16,8 +17,10 @@ pub(super) async fn list(State(app): State<App>) -> Json<Value> {
 
 pub(super) async fn one(
     State(app): State<App>,
-    Path(asked): Path<String>,
+    asked: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
+    let unreadable = |_| ApiError::request("the model's name in the path is not UTF-8");
+    let Path(asked) = asked.map_err(unreadable)?;
     let Some(model) = app.model() else {
         return Err(ApiError::unavailable(app.no_engine()));
     };

@@ -57,18 +57,41 @@ pub(super) async fn serve(
     response
 }
 
-/// Anything but JSON is refused, as far as the client says what it sends: what a browser sends for another site without
-/// asking first is never JSON.
+/// Anything but plain JSON is refused, as far as the client says what it sends: what a browser sends for another site without
+/// asking first is never JSON. JSON is UTF-8, and nothing here takes it out of a compression.
 fn media_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+    let said = |name: &HeaderName| {
+        let value = headers.get(name)?;
+        Some(String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase())
+    };
+    if let Some(coding) = said(&header::CONTENT_ENCODING)
+        && coding.trim() != "identity"
+    {
+        return Err(ApiError::media_type(
+            "Content-Encoding",
+            &coding,
+            "no compression",
+        ));
+    }
+    let Some(kind) = said(&header::CONTENT_TYPE) else {
         return Ok(());
     };
-    let said = value.to_str().unwrap_or_default();
-    let kind = said.split(';').next().unwrap_or_default().trim();
-    if kind.eq_ignore_ascii_case("application/json") {
+    let mut parts = kind.split(';').map(str::trim);
+    let is_json = parts.next() == Some("application/json");
+    let is_utf8 = |part: &str| {
+        let charset = part
+            .strip_prefix("charset=")
+            .map(|set| set.trim_matches('"'));
+        charset.is_none_or(|set| matches!(set, "utf-8" | "utf8" | "us-ascii"))
+    };
+    if is_json && parts.all(is_utf8) {
         Ok(())
     } else {
-        Err(ApiError::media_type(said))
+        Err(ApiError::media_type(
+            "Content-Type",
+            &kind,
+            "application/json in UTF-8",
+        ))
     }
 }
 

@@ -2,7 +2,18 @@
 
 use super::super::answer::Form;
 use super::super::parse::parse;
+use http::HeaderValue;
+
 use super::*;
+use crate::requests::ModelInfo;
+
+fn model() -> ModelInfo {
+    ModelInfo {
+        name: "tiny".to_owned(),
+        context_tokens: 100,
+        fingerprint: None,
+    }
+}
 
 #[tokio::test]
 async fn what_is_wrong_is_told_with_the_fields_name() {
@@ -137,6 +148,84 @@ async fn bodies_that_are_no_requests_are_refused() {
     );
 }
 
+/// They were read as if they had not been said.
+#[tokio::test]
+async fn a_body_in_another_coding_is_refused() {
+    let mut server = server();
+    for (name, value, wanted) in [
+        ("content-encoding", "gzip", "no compression"),
+        ("content-encoding", "br, identity", "no compression"),
+        ("content-type", "text/plain", "application/json in UTF-8"),
+        (
+            "content-type",
+            "application/json; charset=utf-16",
+            "application/json in UTF-8",
+        ),
+        ("content-type", "\u{ff}", "application/json in UTF-8"),
+    ] {
+        let mut asked = request("POST", CHAT, "{}");
+        let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+        asked.headers_mut().insert(name, value);
+        let (status, error) = server.json(asked).await;
+        assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{name}");
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains(wanted), "{message}");
+    }
+    for (name, value) in [
+        ("content-encoding", "identity"),
+        ("content-type", "Application/JSON; charset=\"UTF-8\""),
+    ] {
+        let mut asked = request("POST", CHAT, "{}");
+        asked.headers_mut().insert(name, value.parse().unwrap());
+        let (status, error) = server.json(asked).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{error}");
+        assert_eq!(error["error"]["param"], "model");
+    }
+}
+
+/// A megabyte of a name came back in the message, and once more in the field's name.
+#[tokio::test]
+async fn what_is_said_back_is_cut_to_what_a_person_reads() {
+    let mut server = server();
+    let long = "ü".repeat(10_000);
+    for (body, path) in [
+        (hello_with(&json!({"model": long})), CHAT),
+        (hello_with(&json!({long.as_str(): 1})), CHAT),
+        (hello_with(&json!({"lynx": {long.as_str(): 1}})), CHAT),
+        (hello_with(&json!({"logit_bias": {long.as_str(): 1}})), CHAT),
+    ] {
+        let (_, error) = server.refused(path, &body.to_string()).await;
+        let said = error.to_string();
+        assert!(said.len() < 1000 && said.contains("ü…"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_models_name_that_is_no_text_is_an_error_in_the_same_shape() {
+    let mut server = server();
+    let (status, error) = server.json(request("GET", "/v1/models/%ff", "")).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(error["error"]["type"], "invalid_request_error");
+}
+
+#[test]
+fn a_whole_number_is_one_however_it_is_written() {
+    let model = model();
+    for (text, count) in [
+        ("3", 3),
+        ("3.0", 3),
+        ("3e1", 30),
+        ("1e20", 100),
+        ("1e300", 100),
+        ("18446744073709551615", 100),
+    ] {
+        let body = format!("{{\"model\": \"tiny\", \"prompt\": \"a\", \"max_tokens\": {text}}}");
+        let object = super::super::fields::json_object(body.as_bytes()).unwrap();
+        let parsed = parse(Form::Completion, &object, &model, 0, 8).unwrap();
+        assert_eq!(parsed.generates[0].max_tokens, count, "{text}");
+    }
+}
+
 #[tokio::test]
 async fn another_model_path_or_method_is_told_so() {
     let mut server = server();
@@ -263,11 +352,7 @@ async fn without_an_engine_or_on_the_way_out_there_is_no_answer() {
 
 #[test]
 fn any_request_is_handed_in_or_refused_with_a_reason() {
-    let model = crate::requests::ModelInfo {
-        name: "tiny".to_owned(),
-        context_tokens: 100,
-        fingerprint: None,
-    };
+    let model = model();
     bolero::check!()
         .with_type::<(String, i64, bool)>()
         .for_each(|(text, number, flag)| {
@@ -303,11 +388,7 @@ fn any_request_is_handed_in_or_refused_with_a_reason() {
 /// The same for bytes.
 #[test]
 fn bytes_are_a_request_or_refused_with_a_reason() {
-    let model = crate::requests::ModelInfo {
-        name: "tiny".to_owned(),
-        context_tokens: 100,
-        fingerprint: None,
-    };
+    let model = model();
     bolero::check!()
         .with_type::<(bool, Vec<u8>)>()
         .for_each(|(is_chat, bytes)| {
