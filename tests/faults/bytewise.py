@@ -133,7 +133,7 @@ class Storm:
             time.sleep(INTERVAL_S)
             if self.nodes.prefill.processes[process].has_ended():
                 self.nodes.prefill.processes[process].close()
-                self.nodes.prefill.start(process)
+                self.nodes.prefill.restart(process)
         if drawn.kind == "stall":
             self.relays["data"].cut()
         until("both data connections are up", lambda: len(self.relays["data"].pairs) == 2)

@@ -125,6 +125,13 @@ class Node:
         until(f"the {self.role} agent listens", lambda: "listening" in self.processes[AGENT].states)
         self.start(ENGINE)
 
+    def restart(self, what: str) -> None:
+        """Starts a process again; for an engine, waits until it is attached: its agent may be ready still by the last one."""
+        before = self.metric("lynx_engine_attaches_total") if what == ENGINE else 0.0
+        self.start(what)
+        if what == ENGINE:
+            until(f"the {self.role} engine is attached", lambda: self.metric("lynx_engine_attaches_total") > before)
+
     def kill(self, what: str) -> None:
         self.processes[what].kill()
 
