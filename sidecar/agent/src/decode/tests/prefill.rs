@@ -239,9 +239,18 @@ impl Peer for Service {
 type Events = mpsc::UnboundedSender<Result<TransferEvent, Status>>;
 
 impl Shared {
+    /// This end of a link. The dialling side may have known of it earlier.
+    async fn link(&self, ticket: &str) -> SenderHandle {
+        let mut links = self.links.subscribe();
+        let linked = links.wait_for(|links| links.contains_key(ticket));
+        linked.await.unwrap()[ticket].clone()
+    }
+
     async fn send(&self, request: TransferRequest, fault: Fault, events: &Events) {
         let tell = |kind| drop(events.send(Ok(TransferEvent { kind: Some(kind) })));
         if fault == Fault::Gone {
+            // What is not there yet would not go.
+            self.link(&request.link).await;
             self.links.send_modify(HashMap::clear);
         }
         if matches!(fault, Fault::Silent | Fault::Gone) {
@@ -259,10 +268,7 @@ impl Shared {
         }
         let descriptor = request.coding.unwrap();
         let coding = Coding::new(self.blocks.shape(), &descriptor).unwrap();
-        // The dialling side may be faster.
-        let mut links = self.links.subscribe();
-        let linked = links.wait_for(|links| links.contains_key(&request.link));
-        let link = linked.await.unwrap()[&request.link].clone();
+        let link = self.link(&request.link).await;
         let id = TransferId(request.transfer);
         let mut offered = coding.descriptor_bytes();
         if fault == Fault::Offer {
