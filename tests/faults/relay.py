@@ -17,6 +17,9 @@ PIECE = 16 << 10
 TO_TARGET = "to target"
 FROM_TARGET = "from target"
 
+# Both ends of a connection that is relayed.
+Pair = tuple[asyncio.StreamWriter, asyncio.StreamWriter]
+
 
 @dataclass
 class Fault:
@@ -40,8 +43,8 @@ class Relay:
         self.target = target
         self.fault: Fault | None = None
         self.passed = {TO_TARGET: 0, FROM_TARGET: 0}
-        self.stalled = asyncio.Event()
-        self.pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        # What is up, each with what is set at its end: a task that waits for nothing would be collected as garbage.
+        self.pairs: dict[Pair, asyncio.Event] = {}
         self.loop = asyncio.new_event_loop()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
@@ -77,7 +80,7 @@ class Relay:
             near_out.transport.abort()
             return
         pair = (near_out, far_out)
-        self.pairs.add(pair)
+        self.pairs[pair] = asyncio.Event()
         for writer in pair:
             writer.transport.set_write_buffer_limits(high=BUFFER)
         ways = [self.pump(near_in, far_out, TO_TARGET, pair), self.pump(far_in, near_out, FROM_TARGET, pair)]
@@ -90,21 +93,21 @@ class Relay:
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
         direction: str,
-        pair: tuple[asyncio.StreamWriter, asyncio.StreamWriter],
+        pair: Pair,
     ) -> None:
         while data := await source.read(PIECE):
             data = self.passing(data, direction, pair)
             if not data:
                 # Nothing is read any more, and nobody is told.
-                await asyncio.Event().wait()
+                if over := self.pairs.get(pair):
+                    await over.wait()
+                return
             sink.write(data)
             await sink.drain()
         if sink.can_write_eof():
             sink.write_eof()
 
-    def passing(
-        self, data: bytes, direction: str, pair: tuple[asyncio.StreamWriter, asyncio.StreamWriter]
-    ) -> bytes:
+    def passing(self, data: bytes, direction: str, pair: Pair) -> bytes:
         """What becomes of these bytes; nothing at all where the connection stands still from now on."""
         self.passed[direction] += len(data)
         fault = self.fault
@@ -133,8 +136,9 @@ class Relay:
             fault.action()
         return data
 
-    def abort(self, pairs: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]]) -> None:
+    def abort(self, pairs: list[Pair]) -> None:
         for pair in pairs:
-            self.pairs.discard(pair)
+            if over := self.pairs.pop(pair, None):
+                over.set()
             for writer in pair:
                 writer.transport.abort()
