@@ -1,0 +1,178 @@
+//! Which GID of this machine a link to a peer goes from.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::str::FromStr;
+
+use crate::gid::{GidEntry, GidKind};
+
+/// What an operator wants: `mlx5_0`, `mlx5_0:1` or `mlx5_0:1:3`, that is device, port, index of the GID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The device.
+    pub device: String,
+    /// The port; where it is left out, any.
+    pub port: Option<u8>,
+    /// The index of the GID; where it is left out, the rule decides among the port's.
+    pub index: Option<u8>,
+}
+
+/// A choice that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} names no RDMA device: write DEVICE, DEVICE:PORT or DEVICE:PORT:GID, such as mlx5_0:1:3"
+)]
+pub struct ChoiceError(String);
+
+impl FromStr for Choice {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        let wrong = || ChoiceError(text.to_owned());
+        let mut parts = text.split(':');
+        let device = parts.next().filter(|device| !device.is_empty());
+        let device = device.ok_or_else(wrong)?.to_owned();
+        let mut number = || {
+            let part = parts.next();
+            part.map(|part| part.parse().map_err(|_| wrong()))
+                .transpose()
+        };
+        let (port, index) = (number()?, number()?);
+        if port == Some(0) || parts.next().is_some() {
+            return Err(wrong());
+        }
+        Ok(Self {
+            device,
+            port,
+            index,
+        })
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.device)?;
+        for part in [self.port, self.index].into_iter().flatten() {
+            write!(f, ":{part}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Choice {
+    fn fits(&self, entry: &GidEntry) -> bool {
+        self.device == entry.device
+            && self.port.is_none_or(|port| port == entry.port)
+            && self.index.is_none_or(|index| index == entry.index)
+    }
+}
+
+/// No GID can be used; the message lists what there is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChooseError {
+    /// No device has any.
+    #[error(
+        "this machine has no RDMA device with an address: check the driver and, in a pod, the device plugin"
+    )]
+    Nothing,
+    /// The chosen one isn't there.
+    #[error("there is no {choice}; there are: {there}")]
+    NotThere {
+        /// What was wanted.
+        choice: Choice,
+        /// What there is.
+        there: String,
+    },
+    /// None reaches the peer.
+    #[error(
+        "no RoCEv2 address of an active port reaches {peer}: name a device, or give one an address in the peer's network; there are: {there}"
+    )]
+    NoneReaches {
+        /// The peer.
+        peer: IpAddr,
+        /// What there is.
+        there: String,
+    },
+}
+
+/// The GID for a link to `peer`, out of all that this machine has.
+///
+/// A choice of a GID wins whatever it is. Otherwise it is, out of the chosen device's or all, a RoCEv2 GID of an active port: one
+/// in the peer's network, or else the one that has `source`, the address that this machine's routes would use
+/// ([`source_towards`]), which is how a routed fabric with a network for each cable works. Of several in the peer's
+/// network, the one with `source` is taken, or the first. RoCEv1 and InfiniBand GIDs have to be chosen: an IP address says nothing of
+/// what they reach.
+///
+/// # Errors
+/// Where there is none.
+pub fn choose<'a>(
+    entries: &'a [GidEntry],
+    choice: Option<&Choice>,
+    peer: IpAddr,
+    source: Option<IpAddr>,
+) -> Result<&'a GidEntry, ChooseError> {
+    let peer = peer.to_canonical();
+    if entries.is_empty() {
+        return Err(ChooseError::Nothing);
+    }
+    let fitting: Vec<_> = entries
+        .iter()
+        .filter(|entry| choice.is_none_or(|choice| choice.fits(entry)))
+        .collect();
+    if let Some(choice) = choice {
+        let explicit = choice.index.is_some() && choice.port.is_some();
+        match fitting.first() {
+            None => {
+                return Err(ChooseError::NotThere {
+                    choice: choice.clone(),
+                    there: list(entries.iter()),
+                });
+            }
+            Some(&entry) if explicit => return Ok(entry),
+            Some(_) => {}
+        }
+    }
+    let usable = |entry: &&&GidEntry| entry.kind == GidKind::RoceV2 && entry.active;
+    let is_source = |entry: &&&GidEntry| {
+        source.is_some_and(|source| entry.gid.address() == source.to_canonical())
+    };
+    let of_network = |entry: &&&GidEntry| usable(entry) && entry.reaches(peer);
+    let found = fitting
+        .iter()
+        .find(|entry| of_network(entry) && is_source(entry))
+        .or_else(|| fitting.iter().find(of_network))
+        .or_else(|| {
+            fitting
+                .iter()
+                .find(|entry| usable(entry) && is_source(entry))
+        });
+    found.copied().ok_or_else(|| ChooseError::NoneReaches {
+        peer,
+        there: list(fitting.iter().copied()),
+    })
+}
+
+fn list<'a>(entries: impl Iterator<Item = &'a GidEntry>) -> String {
+    let texts: Vec<_> = entries.map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+/// The address that this machine's routes would use towards `peer`. Sends nothing.
+///
+/// # Errors
+/// Where there is no route.
+pub fn source_towards(peer: IpAddr) -> io::Result<IpAddr> {
+    // Connecting a UDP socket looks up the route and no more; the port is never used.
+    const DISCARD: u16 = 9;
+    let any: IpAddr = match peer {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect((peer, DISCARD))?;
+    Ok(socket.local_addr()?.ip().to_canonical())
+}
+
+#[cfg(test)]
+mod tests;
