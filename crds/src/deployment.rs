@@ -7,7 +7,7 @@
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{Decode, Engine, Model, Observability, Prefill, Topology, Transfer};
+use crate::spec::{Decode, Engine, Model, Observability, Prefill, Rollout, Topology, Transfer};
 use crate::status::LynxDeploymentStatus;
 
 /// One model, served by a pool of prefill pods and a pool of decode pods.
@@ -56,6 +56,10 @@ use crate::status::LynxDeploymentStatus;
     validation = Rule::new(
         "self.transfer.split != 'Agent' || !(has(self.prefill.gpus) && has(self.prefill.gpus.resourceName) || has(self.decode.gpus) && has(self.decode.gpus.resourceName))"
     ).message("a device plugin would give engine and agent different GPUs: use transfer.split Engine, or gpus.resourceClaimTemplate"),
+    validation = Rule::new("self.transfer.transport == 'TCP' || has(self.prefill.rdma) == has(self.decode.rdma)")
+        .message("prefill.rdma and decode.rdma go together: with one of them alone TCP would carry everything, so give both, or set transfer.transport TCP"),
+    validation = Rule::new("[has(self.prefill.gpus) && has(self.prefill.gpus.resourceName) ? self.prefill.gpus.count : 64, has(self.decode.gpus) && has(self.decode.gpus.resourceName) ? self.decode.gpus.count : 64].all(n, n >= self.engine.tensorParallelSize)")
+        .message("engine.tensorParallelSize is more than the GPUs of a pod: raise gpus.count in both pools"),
     validation = Rule::new("self.engine.type != 'Embedded' || !(has(self.prefill.gpus) || has(self.decode.gpus))")
         .message("the embedded engine runs on CPUs: leave out gpus, or use engine.type VLLM"),
     validation = Rule::new("self.engine.type != 'Embedded' || !has(self.model.source.huggingFace)")
@@ -78,6 +82,9 @@ pub struct LynxDeploymentSpec {
     /// Whether pairs keep to one rack, rail or zone.
     #[serde(default)]
     pub topology: Topology,
+    /// How pods are replaced by newer ones.
+    #[serde(default)]
+    pub rollout: Rollout,
     /// Where traces and metrics go.
     #[serde(default)]
     pub observability: Observability,

@@ -11,6 +11,7 @@ mod model;
 mod observability;
 mod rdma;
 mod role;
+mod rollout;
 mod template;
 mod topology;
 mod transfer;
@@ -22,6 +23,7 @@ pub use model::{HostPath, HuggingFace, ImageSource, Model, PullPolicy, PvcSource
 pub use observability::{Metrics, Observability, Otlp};
 pub use rdma::{Rdma, TrafficClass};
 pub use role::{Decode, Pool, Prefill};
+pub use rollout::{Rollout, Strategy};
 pub use template::Template;
 pub use topology::{Topology, TopologyMode};
 pub use transfer::{

@@ -35,6 +35,9 @@ pub struct LynxDeploymentStatus {
     /// The decode pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decode: Option<RoleStatus>,
+    /// How far a rollout is, as long as one is going on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutStatus>,
     /// Selects the decode pods, in the syntax of `kubectl get pods --selector`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
@@ -61,6 +64,26 @@ pub struct RoleStatus {
     /// Pods that finish what is in flight before they go.
     #[serde(default)]
     pub draining: i32,
+}
+
+/// How far a rollout is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutStatus {
+    /// The revision that prefill pods come to have, as their label `lynx.dev/revision` says.
+    pub prefill: String,
+    /// The revision that decode pods come to have.
+    pub decode: String,
+    /// Prefill pods of older revisions.
+    pub old_prefill: i32,
+    /// Decode pods of older revisions.
+    pub old_decode: i32,
+    /// Prefill pods of the new revision that work.
+    pub new_prefill: i32,
+    /// Decode pods of the new revision that work.
+    pub new_decode: i32,
+    /// When it last came a step further.
+    pub since: Time,
 }
 
 /// The links between the pools.

@@ -12,6 +12,7 @@ mod model;
 pub mod names;
 mod network;
 mod pod;
+mod quantity;
 mod workload;
 
 use kube::core::NamespaceResourceScope;
@@ -32,9 +33,9 @@ pub struct Inputs<'a> {
     pub object: &'a LynxDeployment,
     /// What the operator was told at start.
     pub config: &'a OperatorConfig,
-    /// How many prefill pods the Deployment gets.
+    /// How many prefill pods the newest revision gets.
     pub prefill: u32,
-    /// How many decode pods the Deployment gets.
+    /// How many decode pods the newest revision gets.
     pub decode: u32,
 }
 
@@ -117,7 +118,16 @@ impl Inputs<'_> {
     }
 }
 
-/// All objects of a deployment, in the order in which they are applied: what a pod needs comes before the pods.
+/// Which pods the spec wants of a role: another template is another revision. Numbers of replicas are not in it.
+pub fn revision(inputs: &Inputs<'_>, role: Role) -> String {
+    let config = agent_config::AgentConfig::new(inputs, role);
+    let template = pod::template(inputs, role, &config, "");
+    let mut template = serde_json::to_value(template).unwrap_or_default();
+    quantity::normalise(&mut template);
+    generation::hash(&template)
+}
+
+/// All objects of a deployment's newest revision, in the order in which they are applied: what a pod needs comes before the pods.
 ///
 /// # Errors
 /// Where an object can't be written as JSON.
@@ -125,11 +135,14 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Vec<Built>, BuildError> {
     let mut objects = vec![Built::new(&workload::service_account(inputs))?];
     for role in Role::ALL {
         let config = agent_config::AgentConfig::new(inputs, role);
-        objects.push(Built::new(&config.config_map(inputs, role))?);
+        let revision = revision(inputs, role);
+        objects.push(Built::new(&config.config_map(inputs, role, &revision))?);
         objects.push(Built::new(&network::policy(inputs, role))?);
         objects.push(Built::new(&network::service(inputs, role))?);
         objects.push(Built::new(&workload::budget(inputs, role))?);
-        objects.push(Built::new(&workload::deployment(inputs, role, &config))?);
+        objects.push(Built::new(&workload::deployment(
+            inputs, role, &config, &revision,
+        ))?);
     }
     Ok(objects)
 }

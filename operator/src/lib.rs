@@ -18,6 +18,7 @@ pub mod leadership;
 pub mod metrics;
 pub mod probe;
 pub mod reconcile;
+pub mod rollout;
 pub mod run;
 pub mod scaling;
 pub mod status;

@@ -29,16 +29,19 @@ use crate::build::{self, BuildError, Inputs};
 use crate::clock::{self, Clock};
 use crate::config::OperatorConfig;
 use crate::metrics::Metrics;
-use crate::scaling::drain::Plan;
-use crate::status::{Problem, Seen, Summary, Workload};
+use crate::status::{Problem, Progress, Seen, Summary, Workload};
 use crate::streams::Key;
 use crate::streams::service::Hub;
 use crate::validate;
 use apply::Applied;
 use children::Children;
+use pods::Planned;
 
 /// How long after a failed reference it is looked for again: nothing here watches what isn't ours.
 const REFERENCE_AGAIN: Duration = Duration::from_secs(30);
+/// Between two looks while pods aren't as they should be: what keeps them from starting is told by pods, which aren't
+/// watched.
+const PODS_AGAIN: Duration = Duration::from_secs(5);
 
 /// What every reconcile has at hand.
 pub struct Context {
@@ -206,9 +209,9 @@ async fn one(
     context: &Context,
     key: &Key,
 ) -> Result<Action, ReconcileError> {
-    context.hub.admit(key);
     let objections = validate::objections(object);
     if !objections.is_empty() {
+        context.hub.admit(key);
         let problem = Problem {
             reason: "InvalidSpec",
             message: objections.join("; "),
@@ -221,6 +224,7 @@ async fn one(
     let made = make(object, context, key).await;
     match made {
         Ok(made) => {
+            problems.extend(made.stall());
             problems.extend(refusals(context, key));
             let again = (!problems.is_empty()).then_some(REFERENCE_AGAIN);
             let again = again.into_iter().chain(made.look_again(context)).min();
@@ -245,22 +249,29 @@ async fn one(
 /// What was made, and how it is.
 struct Made {
     children: Children,
-    plans: [Plan; 2],
+    planned: Planned,
+    progress: Progress,
 }
 
 impl Made {
     fn look_again(&self, context: &Context) -> Option<Duration> {
-        let next = self.plans.iter().filter_map(|plan| plan.look_again).min()?;
-        Some(clock::until(next, context.clock.wall()) + Duration::from_secs(1))
+        let drained = self.planned.look_again();
+        let drained =
+            drained.map(|next| clock::until(next, context.clock.wall()) + Duration::from_secs(1));
+        let settled = self.planned.step.is_none() && self.progress.troubles.is_empty();
+        let pods = (!settled && !self.progress.stalled).then_some(PODS_AGAIN);
+        drained.into_iter().chain(pods).min()
     }
 
     fn workload(&self, role: Role) -> Workload {
-        let [prefill, decode] = &self.plans;
-        let plan = match role {
-            Role::Prefill => prefill,
-            Role::Decode => decode,
-        };
-        self.children.workload(role, plan)
+        self.children.workload(role, &self.planned)
+    }
+
+    fn stall(&self) -> Option<Problem> {
+        self.progress.stalled.then(|| Problem {
+            reason: "RolloutStalled",
+            message: self.progress.sentence(),
+        })
     }
 }
 
@@ -270,21 +281,30 @@ async fn make(
     key: &Key,
 ) -> Result<Made, ReconcileError> {
     let children = children::look(object, &context.client).await?;
-    let mut plans = [Plan::default(), Plan::default()];
-    for (plan, role) in plans.iter_mut().zip(Role::ALL) {
-        *plan = pods::plan(object, context, key, &children, role);
-        pods::mark(context, key, plan).await?;
-    }
-    pods::tell(context, key, &children, &plans);
-    let [prefill, decode] = &plans;
+    pods::await_agents(context, key, &children);
+    context.hub.admit(key);
+    let planned = pods::plan(object, context, key, &children);
+    pods::mark(context, key, &planned).await?;
+    pods::tell(context, key, &children, &planned);
     let objects = build::build(&Inputs {
         object,
         config: &context.config,
-        prefill: prefill.replicas,
-        decode: decode.replicas,
+        prefill: planned.replicas(Role::Prefill),
+        decode: planned.replicas(Role::Decode),
     })?;
-    apply::apply(object, context, key, &objects, &children).await?;
-    Ok(Made { children, plans })
+    let kept = planned.kept(object);
+    apply::apply(object, context, key, &objects, &children, &kept).await?;
+    pods::shrink(object, context, key, &planned).await?;
+    let troubles = children.troubles(&planned);
+    let now = Time(context.clock.wall());
+    let targets = Role::ALL.map(|role| &planned.view(role).target);
+    let step = planned.step.map(|step| (step, targets));
+    let progress = Progress::new(object, step, troubles, &now);
+    Ok(Made {
+        children,
+        planned,
+        progress,
+    })
 }
 
 /// What the spec names and isn't there.
@@ -353,6 +373,7 @@ async fn write_status(
         object,
         prefill: made.map(|made| made.workload(Role::Prefill)),
         decode: made.map(|made| made.workload(Role::Decode)),
+        progress: made.map(|made| &made.progress),
         summary: &summary,
         problems,
     };

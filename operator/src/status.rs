@@ -5,9 +5,11 @@
 
 mod conditions;
 mod events;
+mod progress;
 pub mod summary;
 
 pub use events::{Notice, notices};
+pub use progress::{Progress, trouble};
 pub use summary::Summary;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -16,14 +18,14 @@ use lynx_crds::{LynxDeployment, LynxDeploymentStatus, RoleStatus, set_condition}
 use crate::build::generation::generation;
 use crate::build::names::{Role, selector_text};
 
-/// One role's Deployment, as it is.
+/// One role's pods, as its Deployments tell of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     /// How many pods there should be.
     pub desired: i32,
     /// How many there are.
     pub replicas: i32,
-    /// How many of those are of the newest template.
+    /// How many of those are of the newest revision.
     pub updated: i32,
     /// How many are ready.
     pub ready: i32,
@@ -31,7 +33,7 @@ pub struct Workload {
     pub available: i32,
     /// How many finish what they have before they go.
     pub draining: i32,
-    /// Whether the Deployment's controller has seen the newest template.
+    /// Whether the newest Deployment's controller has seen it.
     pub observed: bool,
 }
 
@@ -53,6 +55,8 @@ pub struct Seen<'a> {
     pub prefill: Option<Workload>,
     /// The decode pool.
     pub decode: Option<Workload>,
+    /// How far a rollout is; `None` where nothing was built.
+    pub progress: Option<&'a Progress>,
     /// What agents reported.
     pub summary: &'a Summary,
     /// What stands in the way, the worst first.
@@ -93,6 +97,10 @@ pub fn status(seen: &Seen<'_>, now: &Time) -> LynxDeploymentStatus {
         generation_hash: seen.decode.map(|_| generation(&object.spec)),
         prefill: seen.prefill.map(role).or(old.prefill),
         decode: seen.decode.map(role).or(old.decode),
+        rollout: match seen.progress {
+            Some(progress) => progress.status.clone(),
+            None => old.rollout,
+        },
         selector: Some(selector_text(object, Role::Decode)),
         link: seen.summary.link.clone(),
         anchor: seen.summary.anchor.clone(),

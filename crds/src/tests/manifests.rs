@@ -92,6 +92,10 @@ fn every_field_survives_being_read_and_written() {
             json!({"mode": "Required", "nodeLabel": "rack"}),
         ),
         (
+            "/spec/rollout",
+            json!({"strategy": "Recreate", "maxSurge": 2, "progressDeadline": "5m"}),
+        ),
+        (
             "/spec/observability",
             json!({"otlp": {"endpoint": "http://a:1", "samplePercent": 5},
             "metrics": {"podMonitor": true}}),

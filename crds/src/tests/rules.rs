@@ -55,6 +55,7 @@ fn cases() -> Vec<Case> {
     let mut all = object_and_model();
     all.extend(engine());
     all.extend(devices());
+    all.extend(network_cards());
     all.extend(autoscaling_and_surroundings());
     all.extend(transfer());
     all
@@ -141,7 +142,6 @@ fn engine() -> Vec<Case> {
 }
 
 fn devices() -> Vec<Case> {
-    let networks = |name: &str| (RDMA, json!({"resourceName": "rdma/a", "networks": [name]}));
     vec![
         case(
             [(GPUS, json!({"resourceClaimTemplate": "g"})), vllm()],
@@ -191,30 +191,65 @@ fn devices() -> Vec<Case> {
             "such as nvidia.com/gpu",
         ),
         case(
+            [
+                (
+                    ENGINE,
+                    json!({"type": "VLLM", "image": "v", "tensorParallelSize": 2}),
+                ),
+                (GPUS, json!({"resourceName": "nvidia.com/gpu", "count": 2})),
+            ],
+            [
+                (
+                    ENGINE,
+                    json!({"type": "VLLM", "image": "v", "tensorParallelSize": 2}),
+                ),
+                (GPUS, json!({"resourceName": "nvidia.com/gpu"})),
+            ],
+            "more than the GPUs of a pod",
+        ),
+        case(
             [(GPUS, json!({"resourceName": "nvidia.com/gpu"})), vllm()],
             [(GPUS, json!({"resourceName": "nvidia.com/gpu"}))],
             "the embedded engine runs on CPUs",
         ),
+    ]
+}
+
+fn network_cards() -> Vec<Case> {
+    let networks = |name: &str| (RDMA, json!({"resourceName": "rdma/a", "networks": [name]}));
+    let tcp = ("/spec/transfer/transport", json!("TCP"));
+    vec![
         case(
-            [(RDMA, json!({"resourceName": "rdma/hca_shared_devices_a"}))],
+            [tcp.clone(), (RDMA, json!({"resourceName": "rdma/a"}))],
+            [(RDMA, json!({"resourceName": "rdma/a"}))],
+            "go together",
+        ),
+        case(
+            [
+                (RDMA, json!({"resourceName": "rdma/hca_shared_devices_a"})),
+                tcp.clone(),
+            ],
             [(RDMA, json!({}))],
             "say where the network card comes from",
         ),
         case(
-            [(
-                RDMA,
-                json!({"resourceClaimTemplate": "n", "request": "nic"}),
-            )],
+            [
+                (
+                    RDMA,
+                    json!({"resourceClaimTemplate": "n", "request": "nic"}),
+                ),
+                tcp.clone(),
+            ],
             [(RDMA, json!({"resourceName": "rdma/a", "request": "nic"}))],
             "it needs rdma.resourceClaimTemplate",
         ),
         case(
-            [(RDMA, json!({"resourceName": "rdma/a"}))],
+            [(RDMA, json!({"resourceName": "rdma/a"})), tcp.clone()],
             [(RDMA, json!({"resourceName": "rdma"}))],
             "such as rdma/hca_shared_devices_a",
         ),
         case(
-            [networks("ns/rail-0")],
+            [networks("ns/rail-0"), tcp.clone()],
             [networks("a/b/c")],
             "a NetworkAttachmentDefinition",
         ),

@@ -153,15 +153,14 @@ impl AgentConfig {
         generation::hash(&fixed)
     }
 
-    pub(super) fn config_map(&self, inputs: &Inputs<'_>, role: Role) -> ConfigMap {
+    /// One for each revision, so that a container that starts again in the middle of a rollout reads what it read before.
+    pub(super) fn config_map(&self, inputs: &Inputs<'_>, role: Role, revision: &str) -> ConfigMap {
         let object = inputs.object;
+        let mut labels = names::role_labels(object, role);
+        labels.insert(names::REVISION.into(), revision.into());
         let text = serde_norway::to_string(self).unwrap_or_default();
         ConfigMap {
-            metadata: names::metadata(
-                object,
-                names::of_role(object, role),
-                names::role_labels(object, role),
-            ),
+            metadata: names::metadata(object, names::of_revision(object, role, revision), labels),
             data: Some(BTreeMap::from([(FILE.to_owned(), text)])),
             ..ConfigMap::default()
         }

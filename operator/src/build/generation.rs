@@ -25,7 +25,8 @@ pub fn generation(spec: &LynxDeploymentSpec) -> String {
 }
 
 fn environment(template: Option<&lynx_crds::spec::Template>) -> serde_json::Value {
-    template.map_or(serde_json::Value::Null, |template| json!(template.env))
+    // A pool without a template and one whose template has no variables are the same.
+    json!(template.map_or(&[][..], |template| &template.env))
 }
 
 /// Ten hex digits of a value's JSON.

@@ -12,6 +12,8 @@ pub const DEPLOYMENT: &str = "lynx.dev/deployment";
 pub const ROLE: &str = "lynx.dev/role";
 /// What decides whether two pods fit together.
 pub const GENERATION: &str = "lynx.dev/generation";
+/// Which pod template a pod was made from, of its role.
+pub const REVISION: &str = "lynx.dev/revision";
 /// The field manager of everything that is built.
 pub const MANAGER: &str = "lynx-operator";
 
@@ -37,9 +39,14 @@ impl Role {
     }
 }
 
-/// The Deployment, ConfigMap, PodDisruptionBudget and NetworkPolicy of a role.
+/// The PodDisruptionBudget and NetworkPolicy of a role.
 pub fn of_role(object: &LynxDeployment, role: Role) -> String {
     format!("{}-{}", object.name_any(), role.name())
+}
+
+/// The Deployment and the ConfigMap of one revision of a role.
+pub fn of_revision(object: &LynxDeployment, role: Role, revision: &str) -> String {
+    format!("{}-{revision}", of_role(object, role))
 }
 
 /// The labels of everything that belongs to `object`.
@@ -62,7 +69,7 @@ pub fn role_labels(object: &LynxDeployment, role: Role) -> BTreeMap<String, Stri
     labels
 }
 
-/// What selects a role's pods, of all generations; a Deployment can never change it.
+/// What selects a role's pods, of all revisions.
 pub fn selected(object: &LynxDeployment, role: Role) -> BTreeMap<String, String> {
     strings([
         (DEPLOYMENT, object.name_any().as_str()),
@@ -78,7 +85,17 @@ pub fn selector(object: &LynxDeployment, role: Role) -> LabelSelector {
     }
 }
 
-/// The same in `kubectl`'s syntax.
+/// What selects the pods of one revision; a Deployment can never change it.
+pub fn revision_selector(object: &LynxDeployment, role: Role, revision: &str) -> LabelSelector {
+    let mut labels = selected(object, role);
+    labels.insert(REVISION.into(), revision.into());
+    LabelSelector {
+        match_labels: Some(labels),
+        ..LabelSelector::default()
+    }
+}
+
+/// The role's in `kubectl`'s syntax.
 pub fn selector_text(object: &LynxDeployment, role: Role) -> String {
     let pairs = selected(object, role);
     let pairs: Vec<_> = pairs

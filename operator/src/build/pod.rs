@@ -30,8 +30,13 @@ const STOPPING: i64 = 30;
 /// The shared memory of a pod whose engine has no memory limit.
 const SHARED_MEMORY: &str = "2Gi";
 
-/// The template of a role's pods.
-pub(super) fn template(inputs: &Inputs<'_>, role: Role, config: &AgentConfig) -> PodTemplateSpec {
+/// The template of a role's pods. `revision` is its own hash, taken where it is still empty.
+pub(super) fn template(
+    inputs: &Inputs<'_>,
+    role: Role,
+    config: &AgentConfig,
+    revision: &str,
+) -> PodTemplateSpec {
     let object = inputs.object;
     let template = inputs.pool(role).template.clone().unwrap_or_default();
     let mut labels = names::role_labels(object, role);
@@ -39,6 +44,7 @@ pub(super) fn template(inputs: &Inputs<'_>, role: Role, config: &AgentConfig) ->
         names::GENERATION.into(),
         generation::generation(&object.spec),
     );
+    labels.insert(names::REVISION.into(), revision.into());
     let mut annotations = template.annotations.clone();
     annotations.insert(CONFIG_HASH.into(), config.restart_key());
     PodTemplateSpec {
@@ -47,16 +53,17 @@ pub(super) fn template(inputs: &Inputs<'_>, role: Role, config: &AgentConfig) ->
             annotations: Some(annotations),
             ..ObjectMeta::default()
         }),
-        spec: Some(spec(inputs, role, template)),
+        spec: Some(spec(inputs, role, template, revision)),
     }
 }
 
-fn spec(inputs: &Inputs<'_>, role: Role, template: Template) -> PodSpec {
+fn spec(inputs: &Inputs<'_>, role: Role, template: Template, revision: &str) -> PodSpec {
     let model = model::mounted(&inputs.object.spec.model.source);
     let claims = devices::claims(inputs, role);
     let drain = inputs.object.spec.transfer.deadlines.drain.duration();
     let drain = i64::try_from(drain.as_secs()).unwrap_or(i64::MAX - STOPPING);
-    let volumes = volumes(inputs, role, &template, model.volume.clone());
+    let config = names::of_revision(inputs.object, role, revision);
+    let volumes = volumes(inputs, config, &template, model.volume.clone());
     PodSpec {
         init_containers: Some(vec![agent::container(inputs, role)]),
         containers: vec![engine::container(inputs, role, &model)],
@@ -90,7 +97,7 @@ fn spec(inputs: &Inputs<'_>, role: Role, template: Template) -> PodSpec {
 
 fn volumes(
     inputs: &Inputs<'_>,
-    role: Role,
+    config: String,
     template: &Template,
     model: Option<Volume>,
 ) -> Vec<Volume> {
@@ -111,7 +118,7 @@ fn volumes(
         Volume {
             name: CONFIG_VOLUME.into(),
             config_map: Some(ConfigMapVolumeSource {
-                name: names::of_role(inputs.object, role),
+                name: config,
                 ..ConfigMapVolumeSource::default()
             }),
             ..Volume::default()

@@ -57,10 +57,10 @@ fn yaml(objects: &[Built]) -> String {
 
 /// The Deployment of a role.
 fn deployment(objects: &[Built], role: &str) -> Value {
-    let name = format!("smol-{role}");
+    let name = format!("smol-{role}-");
     let found = objects
         .iter()
-        .find(|object| object.resource.kind == "Deployment" && object.name == name);
+        .find(|object| object.resource.kind == "Deployment" && object.name.starts_with(&name));
     found.unwrap().value.clone()
 }
 
@@ -178,13 +178,16 @@ fn arguments_that_the_spec_gives_replace_the_operators() {
     );
 }
 
-/// The generation and the pods' restart key after a change of the spec.
-fn keys(patch: Value) -> (String, String) {
+/// The generation and the pods' revisions (prefill, decode) after a change of the spec.
+fn keys(patch: Value) -> (String, [String; 2]) {
     let objects = built(merged(embedded(), patch));
-    let template = &deployment(&objects, "decode")["spec"]["template"]["metadata"];
+    let label = |role: &str, name: &str| {
+        let template = &deployment(&objects, role)["spec"]["template"];
+        template["metadata"]["labels"][name].to_string()
+    };
     (
-        template["labels"][names::GENERATION].to_string(),
-        template["annotations"]["lynx.dev/agent-config"].to_string(),
+        label("decode", names::GENERATION),
+        ["prefill", "decode"].map(|role| label(role, names::REVISION)),
     )
 }
 
@@ -207,13 +210,58 @@ fn replicas_resources_and_policy_restart_nobody() {
     let before = keys(json!({}));
     for patch in [
         json!({"decode": {"replicas": 7}}),
+        json!({"rollout": {"maxSurge": 3, "strategy": "Recreate"}}),
         json!({"transfer": {"anchor": {"minBits": 3, "maxBits": "3.5"}}}),
         json!({"transfer": {"maxDraftTokens": 3, "fidelity": "Int8"}}),
         json!({"transfer": {"deadlines": {"transfer": "5s"}}}),
     ] {
         assert_eq!(keys(patch.clone()), before, "{patch}");
     }
-    let (generation, config) = keys(json!({"observability": {"otlp": {"endpoint": "http://x:1"}}}));
+    let (generation, revisions) =
+        keys(json!({"observability": {"otlp": {"endpoint": "http://x:1"}}}));
     assert_eq!(generation, before.0);
-    assert_ne!(config, before.1);
+    assert_ne!(revisions, before.1);
+}
+
+#[test]
+fn a_change_of_one_role_alone_is_a_revision_of_that_role_alone() {
+    let (generation, [prefill, decode]) = keys(json!({}));
+    for template in [
+        json!({"resources": {"limits": {"cpu": "4"}}}),
+        json!({"annotations": {"a": "b"}}),
+        json!({"nodeSelector": {"a": "b"}}),
+    ] {
+        let changed = keys(json!({"decode": {"template": template.clone()}}));
+        assert_eq!(changed.0, generation, "{template}");
+        let [prefill_now, decode_now] = changed.1;
+        assert_eq!(prefill_now, prefill, "{template}");
+        assert_ne!(decode_now, decode, "{template}");
+    }
+}
+
+#[test]
+fn quantities_that_are_equal_are_one_revision() {
+    let of =
+        |cpu: &str| keys(json!({"decode": {"template": {"resources": {"limits": {"cpu": cpu}}}}}));
+    assert_eq!(of("2"), of("2000m"));
+    assert_ne!(of("2"), of("3"));
+}
+
+#[test]
+fn each_revision_has_its_own_names_and_selects_its_own_pods() {
+    let objects = built(embedded());
+    let decode = deployment(&objects, "decode");
+    let revision = decode["spec"]["template"]["metadata"]["labels"][names::REVISION].clone();
+    let name = format!("smol-decode-{}", revision.as_str().unwrap());
+    assert_eq!(decode["metadata"]["name"], name);
+    assert_eq!(
+        decode["spec"]["selector"]["matchLabels"][names::REVISION],
+        revision
+    );
+    let volumes = decode["spec"]["template"]["spec"]["volumes"].to_string();
+    assert!(volumes.contains(&name), "{volumes}");
+    let config = objects
+        .iter()
+        .find(|object| object.resource.kind == "ConfigMap" && object.name == name);
+    assert!(config.is_some());
 }

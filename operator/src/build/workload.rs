@@ -9,22 +9,28 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 
 use super::agent_config::AgentConfig;
+use super::generation::generation;
 use super::names::{self, Role};
 use super::{Inputs, pod};
 
-/// The Deployment. A new pod is ready before an old one goes.
-pub(super) fn deployment(inputs: &Inputs<'_>, role: Role, config: &AgentConfig) -> Deployment {
+/// The Deployment of one revision of a role. Another template is another Deployment, so that this one's controller never
+/// rolls anything out by itself.
+pub(super) fn deployment(
+    inputs: &Inputs<'_>,
+    role: Role,
+    config: &AgentConfig,
+    revision: &str,
+) -> Deployment {
     let object = inputs.object;
+    let mut labels = names::role_labels(object, role);
+    labels.insert(names::GENERATION.into(), generation(&object.spec));
+    labels.insert(names::REVISION.into(), revision.into());
     Deployment {
-        metadata: names::metadata(
-            object,
-            names::of_role(object, role),
-            names::role_labels(object, role),
-        ),
+        metadata: names::metadata(object, names::of_revision(object, role, revision), labels),
         spec: Some(DeploymentSpec {
             replicas: Some(i32::try_from(inputs.replicas(role)).unwrap_or(i32::MAX)),
-            selector: names::selector(object, role),
-            revision_history_limit: Some(3),
+            selector: names::revision_selector(object, role, revision),
+            revision_history_limit: Some(0),
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".into()),
                 rolling_update: Some(RollingUpdateDeployment {
@@ -32,7 +38,7 @@ pub(super) fn deployment(inputs: &Inputs<'_>, role: Role, config: &AgentConfig) 
                     max_surge: Some(IntOrString::Int(1)),
                 }),
             }),
-            template: pod::template(inputs, role, config),
+            template: pod::template(inputs, role, config, revision),
             ..DeploymentSpec::default()
         }),
         ..Deployment::default()

@@ -1,6 +1,6 @@
 //! Writes what was built, and removes what no longer is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
@@ -41,21 +41,24 @@ impl Version {
     }
 }
 
-/// Applies every object that isn't there as it should be, in order, and then removes the orphans.
+/// Applies every object that isn't there as it should be, in order, and then removes the orphans: what is neither built nor
+/// `kept`.
 ///
 /// # Errors
 /// Where the API server refuses, or an object's name belongs to somebody else.
-pub async fn apply(
+pub(super) async fn apply(
     object: &LynxDeployment,
     context: &Context,
     key: &Key,
     objects: &[Built],
     children: &Children,
+    kept: &BTreeSet<ChildId>,
 ) -> Result<(), ReconcileError> {
     for built in objects {
         apply_one(object, context, key, built, children).await?;
     }
-    remove_orphans(object, context, key, objects, children).await
+    let wanted = objects.iter().map(id).chain(kept.iter().cloned()).collect();
+    remove_orphans(object, context, key, &wanted, children).await
 }
 
 async fn apply_one(
@@ -116,12 +119,12 @@ async fn remove_orphans(
     object: &LynxDeployment,
     context: &Context,
     key: &Key,
-    objects: &[Built],
+    wanted: &BTreeSet<ChildId>,
     children: &Children,
 ) -> Result<(), ReconcileError> {
     for (id, (resource, metadata)) in &children.metadata {
-        let wanted = objects.iter().any(|built| self::id(built) == *id);
-        if wanted || !owned(metadata, object) || metadata.deletion_timestamp.is_some() {
+        if wanted.contains(id) || !owned(metadata, object) || metadata.deletion_timestamp.is_some()
+        {
             continue;
         }
         let api: Api<DynamicObject> =

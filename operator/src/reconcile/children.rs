@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -13,9 +13,9 @@ use kube::{Api, Client, ResourceExt as _};
 use lynx_crds::LynxDeployment;
 
 use super::ReconcileError;
+use super::pods::Planned;
 use crate::build::names::{self, Role};
-use crate::scaling::drain::Plan;
-use crate::status::Workload;
+use crate::status::{Workload, trouble};
 
 /// An object that exists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,42 +28,63 @@ pub struct ChildId {
 
 /// Everything with a deployment's label.
 #[derive(Debug, Default)]
-pub struct Children {
+pub(super) struct Children {
     /// By kind and name.
     pub metadata: BTreeMap<ChildId, (ApiResource, ObjectMeta)>,
     /// The workloads, by name.
     pub deployments: BTreeMap<String, Deployment>,
     /// The pods that aren't being deleted.
     pub pods: Vec<Pod>,
-    names: [String; 2],
+    /// The pods that are.
+    pub ending: Vec<Pod>,
 }
 
 impl Children {
-    /// The Deployment of a role.
-    pub fn deployment(&self, role: Role) -> Option<&Deployment> {
-        let [prefill, decode] = &self.names;
-        self.deployments.get(match role {
-            Role::Prefill => prefill,
-            Role::Decode => decode,
+    /// The Deployments of a role, of all revisions.
+    pub(super) fn of_role(&self, role: Role) -> impl Iterator<Item = &Deployment> {
+        self.deployments.values().filter(move |deployment| {
+            let label = deployment.labels().get(names::ROLE);
+            label.is_some_and(|label| label == role.name())
+                && deployment.metadata.deletion_timestamp.is_none()
         })
     }
 
-    /// How a role's Deployment is doing, where `plan` is what was made of it.
-    pub fn workload(&self, role: Role, plan: &Plan) -> Workload {
-        let deployment = self.deployment(role);
-        let status = deployment.and_then(|deployment| deployment.status.as_ref());
-        let generation = deployment.and_then(|deployment| deployment.metadata.generation);
-        let count = |value: Option<i32>| value.unwrap_or(0);
+    /// How a role is doing, where `planned` is what was made of it.
+    pub(super) fn workload(&self, role: Role, planned: &Planned) -> Workload {
+        let target = &planned.view(role).target;
+        let sum = |count: fn(&DeploymentStatus) -> Option<i32>| {
+            let statuses = self.of_role(role).filter_map(|one| one.status.as_ref());
+            statuses.filter_map(count).sum()
+        };
+        let newest = self.of_role(role).find(|deployment| {
+            let label = deployment.labels().get(names::REVISION);
+            label == Some(&target.revision)
+        });
+        let status = newest.and_then(|newest| newest.status.as_ref());
+        let generation = newest.and_then(|newest| newest.metadata.generation);
         Workload {
-            desired: i32::try_from(plan.replicas).unwrap_or(i32::MAX),
-            replicas: count(status.and_then(|status| status.replicas)),
-            updated: count(status.and_then(|status| status.updated_replicas)),
-            ready: count(status.and_then(|status| status.ready_replicas)),
-            available: count(status.and_then(|status| status.available_replicas)),
-            draining: i32::try_from(plan.draining.len()).unwrap_or(i32::MAX),
+            desired: i32::try_from(target.replicas).unwrap_or(i32::MAX),
+            replicas: sum(|status| status.replicas),
+            updated: status.and_then(|status| status.replicas).unwrap_or(0),
+            ready: sum(|status| status.ready_replicas),
+            available: sum(|status| status.available_replicas),
+            draining: i32::try_from(planned.draining(role)).unwrap_or(i32::MAX),
             observed: status.and_then(|status| status.observed_generation) >= generation
                 && generation.is_some(),
         }
+    }
+
+    /// What keeps pods of the newest revisions from being ready, in sentences.
+    pub(super) fn troubles(&self, planned: &Planned) -> Vec<String> {
+        let newest = |pod: &&Pod| {
+            let label = |name: &str| pod.labels().get(name).map(String::as_str);
+            Role::ALL.into_iter().any(|role| {
+                label(names::ROLE) == Some(role.name())
+                    && label(names::REVISION) == Some(&planned.view(role).target.revision)
+            })
+        };
+        let pods = self.pods.iter().filter(newest);
+        pods.filter_map(trouble).collect()
     }
 }
 
@@ -75,10 +96,7 @@ pub(super) async fn look(
     let namespace = object.namespace().unwrap_or_default();
     let label = format!("{}={}", names::DEPLOYMENT, object.name_any());
     let params = ListParams::default().labels(&label);
-    let mut children = Children {
-        names: Role::ALL.map(|role| names::of_role(object, role)),
-        ..Children::default()
-    };
+    let mut children = Children::default();
     for resource in kinds() {
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
         let list = api
@@ -112,11 +130,10 @@ pub(super) async fn look(
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let list = pods.list(&params).await;
-    children.pods = list
+    (children.ending, children.pods) = list
         .map_err(ReconcileError::api("list pods"))?
         .into_iter()
-        .filter(|pod| pod.metadata.deletion_timestamp.is_none())
-        .collect();
+        .partition(|pod| pod.metadata.deletion_timestamp.is_some());
     Ok(children)
 }
 

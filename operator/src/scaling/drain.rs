@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::rollout::Standing;
+
 /// On a pod that is to go: until when it may finish, in seconds since 1970.
 pub const DRAIN_UNTIL: &str = "lynx.dev/drain-until";
 /// What the ReplicaSet controller ranks pods by.
@@ -22,6 +24,8 @@ pub struct PodView {
     pub name: String,
     /// Whether the kubelet calls it ready.
     pub ready: bool,
+    /// What it is worth.
+    pub standing: Standing,
     /// What its agent said, where one has joined.
     pub agent: Option<AgentView>,
     /// The mark, where it has one.
@@ -71,12 +75,15 @@ impl PodView {
         }
     }
 
-    /// Victims first: who drains already, then who has nothing to lose, then who has least.
-    fn rank(&self) -> (bool, bool, u32, &str) {
+    /// Victims first: who drains already, those that are done before the others, then who is worth least, then who has
+    /// least to lose.
+    pub(crate) fn rank(&self) -> (bool, bool, Standing, u32, &str) {
         let in_flight = self.agent.map_or(0, |agent| agent.in_flight);
+        let finished = self.cost.is_some_and(|cost| cost <= FINISHED);
         (
             self.drain_until.is_none(),
-            self.ready || self.agent.is_some(),
+            !finished,
+            self.standing,
             in_flight,
             &self.name,
         )
@@ -96,6 +103,16 @@ pub fn plan(desired: u32, current: Option<u32>, pods: &[PodView], patience: i64,
     // Pods that were never made need no drain.
     let unmade = surplus.min(current.unwrap_or(0).saturating_sub(count));
     let victims = usize::try_from(surplus - unmade).unwrap_or(usize::MAX);
+    // Of pods beyond the Deployment's number, its controller is just about to delete the marked ones: who took their
+    // marks off now would make it choose others.
+    let beyond = usize::try_from(count.saturating_sub(current.unwrap_or(0))).unwrap_or(usize::MAX);
+    let marked = ranked.iter().filter(|pod| pod.drain_until.is_some());
+    let going = beyond.min(marked.count());
+    for pod in ranked.drain(..going) {
+        if let Some(until) = pod.drain_until {
+            plan.draining.insert(pod.name.clone(), until);
+        }
+    }
     let mut finished = unmade;
     for (index, pod) in ranked.into_iter().enumerate() {
         if index >= victims {

@@ -99,12 +99,23 @@ fn available(seen: &Seen<'_>) -> Verdict {
 }
 
 fn progressing(seen: &Seen<'_>) -> Verdict {
+    let progress = seen.progress.filter(|progress| progress.status.is_some());
+    if let Some(progress) = progress {
+        return if progress.stalled {
+            Verdict::no("RolloutStalled", progress.sentence())
+        } else {
+            Verdict::yes("RollingOut", progress.sentence())
+        };
+    }
     for (name, workload) in [("prefill", seen.prefill), ("decode", seen.decode)] {
         let Some(workload) = workload else {
             return Verdict::no("NotBuilt", "no pods were made: see Degraded");
         };
         if let Some((reason, message)) = movement(name, &workload) {
-            return Verdict::yes(reason, message);
+            let troubles = seen.progress.map(|progress| progress.troubles.as_slice());
+            let troubles = troubles.unwrap_or_default().iter().map(String::as_str);
+            let all: Vec<_> = std::iter::once(message.as_str()).chain(troubles).collect();
+            return Verdict::yes(reason, all.join("; "));
         }
     }
     Verdict::no("Complete", "all pods are as the spec wants them")

@@ -1,6 +1,6 @@
 //! What of a change is worth an event.
 
-use lynx_crds::{ConditionType, LynxDeploymentStatus, condition};
+use lynx_crds::{ConditionType, LynxDeploymentStatus, RolloutStatus, condition};
 
 /// An event in the making.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,30 @@ pub struct Notice {
     pub reason: String,
     /// For people.
     pub note: String,
+}
+
+/// That a rollout begins, goes elsewhere, or is over.
+fn rollout(old: &LynxDeploymentStatus, new: &LynxDeploymentStatus) -> Option<Notice> {
+    let targets = |rollout: &RolloutStatus| (rollout.prefill.clone(), rollout.decode.clone());
+    let (reason, note) = match (&old.rollout, &new.rollout) {
+        (Some(_), None) => (
+            "RolloutFinished",
+            "all pods are of the newest revision".to_owned(),
+        ),
+        (before, Some(now)) if before.as_ref().map(targets) != Some(targets(now)) => (
+            "RolloutStarted",
+            format!(
+                "pods of the revisions {} (prefill) and {} (decode) take the place of {} and {} others",
+                now.prefill, now.decode, now.old_prefill, now.old_decode
+            ),
+        ),
+        _ => return None,
+    };
+    Some(Notice {
+        warning: false,
+        reason: reason.into(),
+        note,
+    })
 }
 
 /// The events of the step from `old` to `new`.
@@ -43,6 +67,7 @@ pub fn notices(old: &LynxDeploymentStatus, new: &LynxDeploymentStatus) -> Vec<No
             note: now.message.clone(),
         });
     }
+    notices.extend(rollout(old, new));
     if let (Some(before), Some(now)) = (&old.anchor, &new.anchor)
         && before.bits != now.bits
     {

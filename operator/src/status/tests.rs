@@ -45,6 +45,7 @@ fn seen<'a>(object: &'a LynxDeployment, summary: &'a Summary) -> Seen<'a> {
         object,
         prefill: Some(running()),
         decode: Some(running()),
+        progress: None,
         summary,
         problems: &[],
     }

@@ -16,6 +16,9 @@ use super::window::Window;
 
 /// An agent that reported this long ago, and not since, counts as not ready: it reports every two seconds.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
+/// A new leader waits so long for the prefill agents that it knows to be there before it tells decode agents of those that
+/// have come: who is told of fewer peers than before gives the others up.
+const COMING_BACK: Duration = Duration::from_secs(10);
 
 /// A LynxDeployment, by its namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,6 +90,8 @@ struct Fleet {
     /// Deadlines of the pods that are to take no new work.
     drains: BTreeMap<String, Duration>,
     window: Window,
+    /// Prefill pods that were ready before this replica led and have not reported to it; `None` before anybody looked.
+    awaited: Option<(BTreeSet<String>, Timestamp)>,
 }
 
 /// All agents of all deployments.
@@ -111,6 +116,11 @@ impl Agent {
     /// Whether it has stopped reporting.
     pub fn is_silent(&self, now: Timestamp) -> bool {
         now.saturating_since(self.heard) > SILENT_AFTER
+    }
+
+    /// Whether it has a link to anybody.
+    pub fn is_linked(&self) -> bool {
+        self.report.links.iter().any(|link| link.up)
     }
 
     /// Whether it drains and has nothing left.
@@ -153,15 +163,21 @@ impl Registry {
         fleet.window.add(&report);
         let was = agent.is_ready(now);
         let drained = agent.is_drained();
+        let linked = agent.is_linked();
         let error = std::mem::take(&mut agent.report.attach_error);
         agent.report = report;
         agent.heard = now;
+        if let Some((awaited, _)) = &mut fleet.awaited {
+            awaited.remove(pod);
+        }
         let is = agent.is_ready(now);
         if is && agent.ready_since.is_none() {
             agent.ready_since = Some(now);
         }
-        let changed =
-            was != is || drained != agent.is_drained() || error != agent.report.attach_error;
+        let changed = was != is
+            || drained != agent.is_drained()
+            || linked != agent.is_linked()
+            || error != agent.report.attach_error;
         changed.then(|| key.clone())
     }
 
@@ -222,6 +238,22 @@ impl Registry {
         .collect()
     }
 
+    /// Whether a decode agent has a link to a prefill agent of its generation that takes work.
+    pub fn is_paired(&self, key: &Key, decode: &Agent, now: Timestamp) -> bool {
+        let Some(fleet) = self.fleets.get(key) else {
+            return false;
+        };
+        let mut up = decode.report.links.iter().filter(|link| link.up);
+        up.any(|link| {
+            let peer = fleet.agents.get(&link.peer);
+            peer.is_some_and(|peer| {
+                peer.role() == Role::Prefill
+                    && peer.hello.generation == decode.hello.generation
+                    && peer.is_ready(now)
+            })
+        })
+    }
+
     /// The deployments that have agents.
     pub fn keys(&self) -> Vec<Key> {
         self.fleets.keys().cloned().collect()
@@ -274,24 +306,35 @@ impl Registry {
         }
     }
 
+    /// The prefill pods that were ready when this replica first looked: peers are told once all of them have reported, or
+    /// have had the time to. Only the first word counts.
+    pub fn await_agents(&mut self, key: &Key, pods: BTreeSet<String>, now: Timestamp) {
+        let fleet = self.fleets.entry(key.clone()).or_default();
+        let until = now + COMING_BACK;
+        fleet.awaited.get_or_insert((pods, until));
+    }
+
     /// What the deployment's agents are to know and were not told yet; it counts as told from now on.
     pub fn untold(&mut self, key: &Key, now: Timestamp) -> Vec<(StreamId, FromOperator)> {
         let Some(fleet) = self.fleets.get_mut(key) else {
             return Vec::new();
         };
         let ready = ready_peers(&fleet.agents, now);
+        let awaited = fleet.awaited.as_ref();
+        let hold = awaited.is_some_and(|(pods, until)| !pods.is_empty() && now < *until);
         let mut messages = Vec::new();
         for (pod, agent) in &mut fleet.agents {
             let drain = fleet.drains.get(pod).map(|deadline| Drain {
                 deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
                 cancel: false,
             });
-            let peers = (agent.role() == Role::Decode).then(|| Peers {
+            let peers = (agent.role() == Role::Decode && !hold).then(|| Peers {
                 peers: ready
                     .get(&agent.hello.generation)
                     .cloned()
                     .unwrap_or_default(),
             });
+            let peers = peers.or_else(|| agent.told.peers.clone());
             let wanted = Told {
                 peers,
                 policy: fleet.policy.clone(),

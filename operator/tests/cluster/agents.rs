@@ -1,5 +1,7 @@
 //! Agents, played by the test.
 
+use std::net::SocketAddr;
+
 use futures::StreamExt as _;
 use lynx_crds::LynxDeployment;
 use lynx_proto::operator::v1::control_client::ControlClient;
@@ -20,7 +22,11 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) async fn join(operator: &Operator, hello: Hello) -> Result<Self, Status> {
-        let url = format!("http://{}", operator.agents);
+        Self::dial(operator.agents, hello).await
+    }
+
+    pub(crate) async fn dial(address: SocketAddr, hello: Hello) -> Result<Self, Status> {
+        let url = format!("http://{address}");
         let mut client = ControlClient::connect(url)
             .await
             .map_err(|error| Status::unavailable(error.to_string()))?;
@@ -45,6 +51,26 @@ impl Agent {
     pub(crate) fn report(&self, report: Report) {
         let kind = Some(from_agent::Kind::Report(report));
         self.to.send(FromAgent { kind }).unwrap();
+    }
+
+    /// The same, where the stream may be over: false then.
+    pub(crate) fn try_report(&self, report: Report) -> bool {
+        let kind = Some(from_agent::Kind::Report(report));
+        self.to.send(FromAgent { kind }).is_ok()
+    }
+
+    /// What was said since the last call; an error once the stream is over.
+    pub(crate) async fn heard(&mut self) -> Result<Vec<from_operator::Kind>, Status> {
+        let mut heard = Vec::new();
+        loop {
+            let soon = std::time::Duration::from_millis(1);
+            match tokio::time::timeout(soon, self.from.message()).await {
+                Err(_) => return Ok(heard),
+                Ok(Ok(Some(message))) => heard.extend(message.kind),
+                Ok(Ok(None)) => return Err(Status::unavailable("over")),
+                Ok(Err(status)) => return Err(status),
+            }
+        }
     }
 
     /// The next message that `wanted` takes.

@@ -4,8 +4,9 @@ use std::fmt::Debug;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Config, Resource};
 use lynx_crds::LynxDeployment;
@@ -114,6 +115,14 @@ impl World {
         api.patch(name, &params, &Patch::Apply(&object))
             .await
             .unwrap()
+    }
+
+    /// The one Deployment of a role, once it is there.
+    pub(crate) async fn deployment(&self, role: &str) -> Option<Deployment> {
+        let labels = format!("lynx.dev/deployment=smol,lynx.dev/role={role}");
+        let list = self.api::<Deployment>();
+        let list = list.list(&ListParams::default().labels(&labels)).await;
+        list.unwrap().items.pop()
     }
 
     /// Changes an object, as somebody.

@@ -1,6 +1,5 @@
 //! Two replicas.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
@@ -53,11 +52,7 @@ async fn one_replica_writes_and_the_other_takes_over_when_it_ends() {
     .await;
 
     world.apply("smol", embedded()).await;
-    let deployments = world.api::<Deployment>();
-    eventually("the Deployment", async || {
-        deployments.get_opt("smol-decode").await.unwrap()
-    })
-    .await;
+    eventually("the Deployment", async || world.deployment("decode").await).await;
     assert_eq!(
         second.figure("lynx_operator_objects_applied_total").await,
         0
@@ -73,7 +68,7 @@ async fn one_replica_writes_and_the_other_takes_over_when_it_ends() {
     spec["prefill"] = json!({"replicas": 2});
     world.apply("smol", spec).await;
     eventually("the new number", async || {
-        let spec = deployments.get("smol-prefill").await.unwrap().spec.unwrap();
+        let spec = world.deployment("prefill").await?.spec?;
         (spec.replicas == Some(2)).then_some(())
     })
     .await;

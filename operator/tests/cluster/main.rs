@@ -7,4 +7,6 @@ mod agents;
 mod harness;
 mod leaders;
 mod objects;
+mod player;
+mod rollout;
 mod scale;

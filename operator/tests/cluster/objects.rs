@@ -114,8 +114,9 @@ async fn what_somebody_else_changes_or_deletes_comes_back() {
     });
     let deployments = world.api::<Deployment>();
     let params = PatchParams::apply("somebody").force();
+    let name = world.deployment("decode").await.unwrap().name_any();
     deployments
-        .patch("smol-decode", &params, &Patch::Apply(&foreign))
+        .patch(&name, &params, &Patch::Apply(&foreign))
         .await
         .unwrap();
     let services = world.api::<Service>();
@@ -124,7 +125,7 @@ async fn what_somebody_else_changes_or_deletes_comes_back() {
         .await
         .unwrap();
     eventually("the operator's image", async || {
-        let spec = deployments.get("smol-decode").await.unwrap().spec.unwrap();
+        let spec = deployments.get(&name).await.unwrap().spec.unwrap();
         let image = spec.template.spec.unwrap().containers[0].image.clone();
         (image.as_deref() == Some("lynx:latest")).then_some(())
     })
@@ -226,14 +227,7 @@ async fn a_refused_spec_gets_a_condition_and_an_event_and_waits_for_a_change() {
         condition(&object, "Degraded"),
         ("True".into(), "InvalidSpec".into())
     );
-    assert!(
-        world
-            .api::<Deployment>()
-            .get_opt("smol-decode")
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(world.deployment("decode").await.is_none());
     eventually("the event", async || {
         let events: Api<Event> = world.api();
         let all = events.list(&ListParams::default()).await.unwrap();
@@ -245,14 +239,7 @@ async fn a_refused_spec_gets_a_condition_and_an_event_and_waits_for_a_change() {
     let looks = operator.figure("lynx_operator_reconciles_total").await;
     assert!(looks < 5, "{looks} looks at a spec that didn't change");
     world.apply("smol", embedded()).await;
-    eventually("the Deployment", async || {
-        world
-            .api::<Deployment>()
-            .get_opt("smol-decode")
-            .await
-            .unwrap()
-    })
-    .await;
+    eventually("the Deployment", async || world.deployment("decode").await).await;
     operator.stop().await;
     world.end().await;
 }

@@ -1,6 +1,5 @@
 //! The scale subresource, drains, and autoscaling.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -13,7 +12,7 @@ use crate::harness::{World, embedded, eventually};
 use crate::objects::settled;
 
 async fn replicas(world: &World) -> i32 {
-    let decode = world.api::<Deployment>().get("smol-decode").await.unwrap();
+    let decode = world.deployment("decode").await.unwrap();
     decode.spec.unwrap().replicas.unwrap()
 }
 

@@ -167,6 +167,48 @@ def scale(journey: Journey) -> None:
     await_pods(journey, "decode", 1)
 
 
+def roll(journey: Journey) -> None:
+    """engines with another environment take over while the operator starts again, and no request is lost"""
+    before = pods_by_role(journey)
+    hash_before = get(LYNX, journey.name)["status"]["generationHash"]
+    with Load(journey.url, clients=2, tokens=16, words=300):
+        journey.patch({"engine": {"env": [{"name": "LYNX_ROLLED", "value": "once"}]}})
+        journey.watch("a rollout goes on", lambda seen: "rollout" in seen["status"])
+        kubectl("delete", "pods", f"--namespace={SYSTEM}", "--selector=app.kubernetes.io/component=operator", "--wait=false")
+        journey.watch("it is over", lambda seen: rolled(seen) and seen["status"]["generationHash"] != hash_before)
+    if any(before[role] & pods_by_role(journey)[role] for role in before):
+        raise Unmet(f"Pods of the old generation are left: {before}, {pods_by_role(journey)}")
+
+
+def roll_one(journey: Journey) -> None:
+    """a change of the decode pool alone replaces the decode pod alone, and no request is lost"""
+    before = pods_by_role(journey)
+    with Load(journey.url, clients=2, tokens=16, words=300):
+        journey.patch({"decode": {"template": {"annotations": {"rolled": "once"}}}})
+        journey.watch("a rollout goes on", lambda seen: "rollout" in seen["status"])
+        journey.watch("it is over", rolled)
+    after = pods_by_role(journey)
+    if before["prefill"] != after["prefill"] or before["decode"] & after["decode"]:
+        raise Unmet(f"Before: {before}, after: {after}")
+
+
+def stall(journey: Journey) -> None:
+    """an image that does not exist is told, the old pods go on answering, and the change is taken back"""
+    before = pods_by_role(journey)
+    with Load(journey.url, clients=1, tokens=16, words=300):
+        journey.patch({"engine": {"image": "lynx.dev/no-such-engine:1"}, "rollout": {"progressDeadline": "15s"}})
+
+        def stalled(seen: Object) -> bool:
+            progressing = condition(seen, "Progressing")
+            return progressing.get("reason") == "RolloutStalled" and "Image" in progressing["message"]
+
+        journey.watch("the rollout is called stalled, because of the image", stalled)
+        journey.patch({"engine": {"image": None}, "rollout": None})
+        journey.watch("it is taken back", rolled)
+    if before != pods_by_role(journey):
+        raise Unmet(f"Before: {before}, after: {pods_by_role(journey)}")
+
+
 def autoscale(journey: Journey) -> None:
     """load makes autoscaling add a decode pod, and silence removes it"""
     target = {"runningRequests": 1}
@@ -253,11 +295,44 @@ def uninstall(journey: Journey) -> None:
         raise Unmet(f"Left in the cluster: {left.split()}")
 
 
-STEPS = [install, deploy, answer, measure, draft, trace, throttle, scale, autoscale, refuse, misfit, upgrade, delete, uninstall]
+STEPS = [
+    install,
+    deploy,
+    answer,
+    measure,
+    draft,
+    trace,
+    throttle,
+    scale,
+    roll,
+    roll_one,
+    stall,
+    autoscale,
+    refuse,
+    misfit,
+    upgrade,
+    delete,
+    uninstall,
+]
 
 
 def available(seen: Object) -> bool:
     return condition(seen, "Available").get("status") == "True"
+
+
+def rolled(seen: Object) -> bool:
+    """All pods are of the newest revision, and ready."""
+    status = seen["status"]
+    newest = status["observedGeneration"] == seen["metadata"]["generation"] and "rollout" not in status
+    return newest and condition(seen, "Progressing").get("reason") == "Complete"
+
+
+def pods_by_role(journey: Journey) -> dict[str, set[str]]:
+    """The names of the pods that are to stay."""
+    return {
+        role: {pod["metadata"]["name"] for pod in journey.pods(role) if "deletionTimestamp" not in pod["metadata"]}
+        for role in ("prefill", "decode")
+    }
 
 
 def pools(seen: Object, what: str) -> tuple[int, int]:

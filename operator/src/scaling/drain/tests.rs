@@ -4,6 +4,7 @@ fn pod(name: &str, in_flight: u32) -> PodView {
     PodView {
         name: name.into(),
         ready: true,
+        standing: Standing::Works,
         agent: Some(AgentView {
             draining: false,
             in_flight,
@@ -91,6 +92,7 @@ fn a_marked_pod_whose_stream_was_lost_keeps_its_time() {
 fn a_pod_that_never_came_up_goes_first_and_at_once() {
     let mut starting = pod("z", 0);
     starting.ready = false;
+    starting.standing = Standing::Idle;
     starting.agent = None;
     let pods = [pod("a", 0), starting];
     let plan = plan(1, Some(2), &pods, 60, 0);
@@ -112,6 +114,16 @@ fn more_replicas_cancel_a_drain() {
     assert_eq!(plan.replicas, 2);
     assert_eq!(plan.marks["a"], None);
     assert!(plan.draining.is_empty());
+}
+
+#[test]
+fn a_pod_that_the_deployment_is_about_to_delete_keeps_its_mark() {
+    let mut done = marked(pod("a", 0), 160);
+    done.cost = Some(FINISHED);
+    let plan = plan(1, Some(1), &[done, pod("b", 0)], 60, 110);
+    assert_eq!(plan.replicas, 1);
+    assert!(plan.marks.is_empty(), "{plan:?}");
+    assert_eq!(plan.draining.keys().collect::<Vec<_>>(), ["a"]);
 }
 
 #[test]

@@ -208,3 +208,30 @@ fn a_link_has_the_class_of_its_two_ends() {
     assert_eq!(link_class("rack-1", "rack-2"), "cross");
     assert_eq!(link_class("", "rack-2"), "");
 }
+
+#[test]
+fn a_new_leader_tells_of_peers_when_those_that_were_ready_have_come_back_or_had_the_time() {
+    let mut registry = Registry::default();
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    registry.await_agents(&key(), names(&["p-1", "p-2"]), at(0));
+    let decode = registry.join(hello("d", Role::Decode, "g"), at(1));
+    let first = registry.join(hello("p-1", Role::Prefill, "g"), at(1));
+    registry.report(first, ready(), at(1));
+    assert_eq!(peers_told(&registry.untold(&key(), at(1)), decode), None);
+    let second = registry.join(hello("p-2", Role::Prefill, "g"), at(2));
+    registry.report(second, ready(), at(2));
+    registry.await_agents(&key(), names(&["p-3"]), at(2));
+    assert_eq!(
+        peers_told(&registry.untold(&key(), at(2)), decode),
+        Some(vec!["p-1".into(), "p-2".into()])
+    );
+
+    let mut registry = Registry::default();
+    registry.await_agents(&key(), names(&["gone"]), at(0));
+    let decode = registry.join(hello("d", Role::Decode, "g"), at(1));
+    assert_eq!(peers_told(&registry.untold(&key(), at(9)), decode), None);
+    assert_eq!(
+        peers_told(&registry.untold(&key(), at(10)), decode),
+        Some(Vec::new())
+    );
+}
