@@ -21,7 +21,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-metrics test-cluster test-cuda test-faults bench bench-peers soak lint images model fuzz fuzz-all profile toolchain build
+.PHONY: help demo test test-metrics test-cluster test-cuda test-faults test-rdma bench bench-peers soak lint images model fuzz fuzz-all profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -69,6 +69,14 @@ test-faults: toolchain model ## Faults with real processes in network namespaces
 	@echo "  build     the programs of the faults"
 	@$(CARGO) build --quiet -p lynx -p lynx-engine --bin lynx --example answer
 	@tests/faults/faults.py $(ARGS)
+
+test-rdma: toolchain ## Verbs on Soft-RoCE, in a virtual machine that QEMU emulates (ARGS="--only TEXT" or --console)
+	@scripts/need cmake libclang pkg-config libnl-headers libibverbs-headers qemu-system-x86_64 cpio depmod ip python3 readelf strip
+	@echo "  clippy    what is behind the feature rdma"
+	@$(CARGO) clippy --quiet -p lynx-verbs --features rdma --all-targets -- -D warnings
+	@echo "  test      verbs, without a device"
+	@$(CARGO) test --quiet -p lynx-verbs --features rdma
+	@tests/rdma/vm.py $(ARGS)
 
 bench: model build ## Measure what docs/specification.md promises (ARGS=--quick for a first look); rows go to out/
 	@mkdir -p out
