@@ -98,6 +98,32 @@ LYNX_DEVICE uint4 read_once(const void *from) {
 #endif
 }
 
+// Adds to a number in GPU memory; the compiler can't know that it lies there.
+LYNX_DEVICE void add_to(u64 *at, u64 number) {
+#ifdef LYNX_SHIM
+    atomicAdd(at, number);
+#else
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(number) : "memory");
+#endif
+}
+
+// Adds to a number in shared memory. Left to itself the compiler looks for lanes with the same address first.
+LYNX_DEVICE void add_shared(u32 *at, u32 number) {
+#ifdef LYNX_SHIM
+    atomicAdd(at, number);
+#else
+    asm volatile("red.shared.add.u32 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(at)), "r"(number) : "memory");
+#endif
+}
+
+// The same number, of which the compiler no longer knows how it was made: it would make what follows from it anew each time.
+LYNX_DEVICE u64 made(u64 number) {
+#ifndef LYNX_SHIM
+    asm("" : "+l"(number));
+#endif
+    return number;
+}
+
 // Tells other blocks a number, after all that this thread wrote before.
 LYNX_DEVICE void publish(u32 *at, u32 number) {
 #ifdef LYNX_SHIM

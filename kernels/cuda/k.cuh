@@ -8,6 +8,7 @@
 #pragma once
 #include "bits.cuh"
 #include "format.cuh"
+#include "sum.cuh"
 #include "unit.cuh"
 
 struct KThread {
@@ -51,20 +52,39 @@ struct Words {
     }
 };
 
-// Where the words of each step would start if all of the tile's lay before them as in shared memory.
-LYNX_DEVICE void find_steps(const Plan &plan, const Unit &unit, const Tile &tile, u8 **steps) {
+// Where a step's words would start if all of the tile's lay before them as in shared memory: in memory, and, where they are whole,
+// as the position of the first of their 64-bit words in the segment.
+struct Step {
+    u8 *at;
+    u64 position;
+};
+
+LYNX_DEVICE void find_steps(const Plan &plan, const Unit &unit, const Tile &tile, Step *steps) {
     u32 step = threadIdx.x;
     if (step < plan.steps) {
         u32 words = plan.ends[step + 1] - plan.ends[step];
-        steps[step] = unit.step[step] + (u64)words * tile.before - plan.ends[step] * 8;
+        steps[step].at = unit.step[step] + (u64)words * tile.before - plan.ends[step] * 8;
+        steps[step].position = (words * tile.before / 8 + 1ull - plan.ends[step]) * LYNX_POSITION;
     }
 }
 
-// Moves the words of `plan.steps` steps between shared memory and the segments.
-template <bool TO_MEMORY> LYNX_DEVICE void move_words(const Plan &plan, const Unit &unit, [[maybe_unused]] const Tile &tile,
-                                                      const Words &words, u8 *const *steps) {
+// Adds a warp's parameters, of which each lane has that of the thread's group.
+LYNX_DEVICE void add_params(const BlockSums &sums, const Tile &tile, const KThread &thread, u32 params) {
+#ifndef LYNX_BARE
+    Sum sum;
+    const u32 next = __shfl_xor_sync(LYNX_ALL_LANES, params, 1);
+    if (thread.lane % 2 == 0 && !thread.idle() && tile.adds())
+        sum.add(Sum::position((tile.index * LYNX_DIM + threadIdx.x) / 2), params, next);
+    sums.add_warp(0, sum.all());
+#endif
+}
+
+// Moves the words of `plan.steps` steps between shared memory and the segments, and adds up their checksums.
+template <bool TO_MEMORY, bool ADD> LYNX_DEVICE void move_words(const Plan &plan, const Unit &unit, [[maybe_unused]] const Tile &tile,
+                                                      const Words &words, const Step *steps,
+                                                      const BlockSums &sums) {
 #ifndef LYNX_WHOLE
-    if (!plan.block[blockIdx.y].aligned) {
+    if (!(plan.block[blockIdx.y].aligned & LYNX_MOVES)) {
         u32 length = (tile.tokens + 7) / 8;
         for (u32 step = 0; step < plan.steps; step++) {
             u32 first = plan.ends[step], bytes = (plan.ends[step + 1] - first) * length;
@@ -80,19 +100,31 @@ template <bool TO_MEMORY> LYNX_DEVICE void move_words(const Plan &plan, const Un
         return;
     }
 #endif
-    u32 owners = reinterpret_cast<const u32 *>(unit.owners)[threadIdx.x];
+    const u32 owners = reinterpret_cast<const u32 *>(unit.owners)[threadIdx.x];
+    const u32 first = (threadIdx.x / 32) * 128 + (threadIdx.x & 31);
+    StepSum of_step(min(owners & 0xff, plan.steps));
+    u64 position = made(first * 2 * LYNX_POSITION);
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
-        u32 at = i * LYNX_THREADS + threadIdx.x, step = owners >> 8 * i & 0xff;
         // Steps that aren't wanted, and 16 bytes that aren't there, have an owner of at least as many.
+        const u32 at = first + i * 32, step = min(owners >> 8 * i & 0xff, plan.steps);
+        Sum sum;
         if (step < plan.steps) {
-            uint4 *memory = reinterpret_cast<uint4 *>(steps[step]) + at;
+            uint4 *memory = reinterpret_cast<uint4 *>(steps[step].at) + at, moved;
             if (TO_MEMORY)
-                *memory = words.units[Words::moved(at)];
+                *memory = moved = words.units[Words::moved(at)];
             else
-                words.units[Words::moved(at)] = read_once(memory);
+                words.units[Words::moved(at)] = moved = read_once(memory);
+            if (ADD) {
+                const u64 here = steps[step].position + position;
+                sum.add(here, moved.x, moved.y);
+                sum.add(here + LYNX_POSITION, moved.z, moved.w);
+            }
         }
+        position += 64 * LYNX_POSITION;
+        if (ADD) of_step.add(sums, step, tile.adds() ? sum.all() : 0);
     }
+    if (ADD) of_step.end(sums, plan.steps);
 }
 
 // The eight tokens' addresses.
@@ -170,7 +202,8 @@ LYNX_DEVICE void split_channel(const uint4 (&v)[8], int c, const Cells &mine, u3
 
 LYNX_DEVICE void split_tile(const Plan &plan, const Unit &unit) {
     __shared__ uint4 shared[LYNX_DIM * 4];
-    __shared__ u8 *steps[8];
+    __shared__ Step steps[8];
+    LYNX_SUMS(sums);
     const Words words = {shared};
     const Tile tile = this_tile(plan);
     const KThread thread;
@@ -182,6 +215,7 @@ LYNX_DEVICE void split_tile(const Plan &plan, const Unit &unit) {
     }
     const u32 q = thread.lane & 3, channel = thread.first_channel();
     const Places low(unit, tile.head, 7 - q, channel), high(unit, tile.head, 3 - q, channel);
+    sums.clear();
     find_steps(plan, unit, tile, steps);
 
     const u32 params = k_params(v, thread);
@@ -211,7 +245,10 @@ LYNX_DEVICE void split_tile(const Plan &plan, const Unit &unit) {
         }
     }
     __syncthreads();
-    move_words<true>(plan, unit, tile, words, steps);
+    move_words<true, true>(plan, unit, tile, words, steps, sums);
+    add_params(sums, tile, thread, params);
+    sums.meet();
+    sums.hand_on(plan, unit);
 }
 
 // The eight channels' cuts: 16 bits each.
@@ -229,13 +266,15 @@ struct Cut {
 
 LYNX_DEVICE void merge_tile(const Plan &plan, const Unit &unit) {
     __shared__ uint4 shared[LYNX_DIM * 4];
-    __shared__ u8 *steps[8];
+    __shared__ Step steps[8];
+    LYNX_SUMS(sums);
     const Words words = {shared};
     const Tile tile = this_tile(plan);
     const KThread thread;
+    sums.clear();
     find_steps(plan, unit, tile, steps);
     __syncthreads();
-    move_words<false>(plan, unit, tile, words, steps);
+    move_words<false, true>(plan, unit, tile, words, steps, sums);
 
     const u32 q = thread.lane & 3, channel = thread.first_channel();
     const u32 group = channel + thread.eight, params = reinterpret_cast<const u32 *>(unit.head)[tile.index * LYNX_DIM + group];
@@ -244,7 +283,9 @@ LYNX_DEVICE void merge_tile(const Plan &plan, const Unit &unit) {
     const Places low(unit, tile.head, 7 - q, channel), high(unit, tile.head, 3 - q, channel);
     const uint4 cuts = *reinterpret_cast<const uint4 *>(unit.cuts + tile.head * LYNX_DIM + channel);
     const KRows rows(plan, unit, tile, thread);
+    add_params(sums, tile, thread, params);
     __syncthreads();
+    sums.hand_on(plan, unit);
 
     u32 out[8][4];
 #pragma unroll

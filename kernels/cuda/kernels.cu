@@ -1,8 +1,9 @@
 // Splits and merges units of KV in GPU memory, bit for bit as kernels/src/scalar.rs does; docs/cuda.md says how.
 #include "raw.cuh"
+#include "sum.cuh"
 #include "tail.cuh"
 
-// Values to parameters, raw tokens and words. Counts escaped groups in `status[0]`.
+// Values to parameters, raw tokens and words. Counts escaped groups in `status[0]`, and adds up the checksums of what it writes.
 LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
 lynx_split(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
     const Unit &unit = units[blockIdx.z];
@@ -12,7 +13,8 @@ lynx_split(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
     split_tile(plan, unit);
 }
 
-// Parameters, raw tokens and the words of the first steps to values. Impossible parameters are told in `status[1]`.
+// Parameters, raw tokens and the words of the first steps to values. Impossible parameters are told in `status[1]`; adds up the
+// checksums of what it reads.
 LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
 lynx_merge(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
     const Unit &unit = units[blockIdx.z];
@@ -49,4 +51,11 @@ lynx_restore(const __grid_constant__ Plan plan, const Unit *__restrict__ units) 
     if (blockIdx.y == plan.blocks) return copy_raw<true>(plan, unit);
 #endif
     decode_tail(plan, unit);
+}
+
+// The checksums of what the tiles leave out: tails, raw tokens, pieces that aren't whole words. Its grid is (extents, blocks of
+// threads for each, units).
+LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
+lynx_sum(const __grid_constant__ Extents extents, const Unit *__restrict__ units) {
+    sum_extent(extents, units[blockIdx.z], gridDim.y);
 }

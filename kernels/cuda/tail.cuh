@@ -81,6 +81,7 @@ LYNX_DEVICE Tile tile_at(const Plan &plan, u32 index) {
     Tile tile;
     tile.head = index % plan.heads;
     tile.index = index;
+    tile.aligned = block.aligned;
     tile.tokens = block.tokens;
 #ifdef LYNX_V
     tile.before = block.before + tile.head * tile.tokens;
@@ -301,7 +302,7 @@ struct Codes {
 
     LYNX_DEVICE Codes(const Plan &plan, const Unit &unit, const Tile &tile) {
 #pragma unroll
-        for (u32 p = 0; p < 8; p++) planes[p] = plane_at(plan, unit, tile, p);
+        for (u32 p = 0; p < 8; p++) planes[p] = Plane(plan, tile, p).at(unit);
     }
     LYNX_DEVICE u32 operator()(u32 token, u32 run) const {
         u32 code = 0;
@@ -377,11 +378,11 @@ LYNX_DEVICE void decode_tail(const Plan &plan, const Unit &unit) {
     __syncthreads();
 #else
     __shared__ uint4 shared[LYNX_DIM * 4];
-    __shared__ u8 *steps[8];
+    __shared__ Step steps[8];
     const Codes codes = {{shared}, unit.places + tile.head * 8 * LYNX_DIM};
     find_steps(plan, unit, tile, steps);
     __syncthreads();
-    move_words<false>(plan, unit, tile, codes.words, steps);
+    move_words<false, false>(plan, unit, tile, codes.words, steps, BlockSums());
 #endif
     add_lengths(unit, tile.index, &before);
     __syncthreads();

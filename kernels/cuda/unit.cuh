@@ -10,6 +10,7 @@
 //   LYNX_WHOLE  all tiles have 64 tokens, and no token is raw: the middle of a prompt
 //   LYNX_FP16   the cache holds FP16, which is rounded to BF16 when read
 //   LYNX_PLANES V's planes to merge, known beforehand
+//   LYNX_BARE   no checksums: only to count what they cost
 #pragma once
 #include "device.cuh"
 
@@ -27,12 +28,17 @@ static_assert(LYNX_DIM % 32 == 0 && LYNX_DIM <= 256, "V heads have a multiple of
 static_assert(LYNX_DIM % 8 == 0 && LYNX_DIM <= 256, "K heads have a multiple of 8 channels, up to 256");
 #endif
 
+#define LYNX_MOVES 1
+#define LYNX_ADDS 2
+
 // The coded tokens of a block.
 struct Block {
     u32 position;  // of the first, from the first page's start
     u32 tokens;    // 16 to 64
     u32 before;    // bytes of a word (K) or tokens (V) in all tiles of earlier blocks
-    u32 aligned;   // whether the words of K tiles are 8 bytes long and each step's piece starts at a multiple of 16
+    // LYNX_MOVES where the words of K tiles are 8 bytes long and each step's piece starts at a multiple of 16; LYNX_ADDS where
+    // all pieces are whole 64-bit words, of which the tile adds up the checksum.
+    u32 aligned;
 };
 
 // Raw tokens in a row.
@@ -70,17 +76,21 @@ struct Unit {
     u64 tail_bytes;  // to restore
     u32 *published;  // for the tail: one more than there are tiles, all zero before the launch
     // How many groups are escaped; the first (tile << 16 | group) that is impossible; the tail's length; the first tile that the tail
-    // doesn't fit.
+    // doesn't fit. Then, as 64 bits each, the sums of the segments' words: the head's, eight steps', the tail's.
     u32 *status;
 };
 
+LYNX_DEVICE u64 *sums_of(const Unit &unit) { return reinterpret_cast<u64 *>(unit.status + 4); }
+
 struct Tile {
-    u32 head, tokens, index, before;
+    u32 head, tokens, index, before, aligned;
 
 #ifdef LYNX_WHOLE
     LYNX_DEVICE bool has(u32) const { return true; }
+    LYNX_DEVICE bool adds() const { return true; }
 #else
     LYNX_DEVICE bool has(u32 token) const { return token < tokens; }
+    LYNX_DEVICE bool adds() const { return aligned & LYNX_ADDS; }
 #endif
 };
 
@@ -89,6 +99,7 @@ LYNX_DEVICE Tile this_tile(const Plan &plan) {
     Tile tile;
     tile.head = blockIdx.x;
     tile.index = blockIdx.y * plan.heads + blockIdx.x;
+    tile.aligned = block.aligned;
 #ifdef LYNX_WHOLE
     tile.tokens = 64;
 #else

@@ -6,6 +6,7 @@
 #pragma once
 #include "bits.cuh"
 #include "format.cuh"
+#include "sum.cuh"
 #include "unit.cuh"
 
 #define LYNX_PIECES (LYNX_DIM / 32)
@@ -52,13 +53,73 @@ LYNX_DEVICE void load_word(const u8 *from, VWord &word) {
     }
 }
 
-// Where a tile's words of a plane start.
-LYNX_DEVICE u8 *plane_at(const Plan &plan, const Unit &unit, const Tile &tile, u32 plane) {
-    bool in_anchor = plane < plan.anchor;
-    u32 step = in_anchor ? 0 : plane - plan.anchor + 1;
-    u32 words = in_anchor ? tile.before * plan.anchor + plane * tile.tokens : tile.before;
-    return unit.step[step] + words * LYNX_WORD_BYTES;
-}
+// A tile's words of a plane: their step, and the words before them in it.
+struct Plane {
+    u32 step, before;
+
+    LYNX_DEVICE Plane(const Plan &plan, const Tile &tile, u32 plane) {
+        bool in_anchor = plane < plan.anchor;
+        step = in_anchor ? 0 : plane - plan.anchor + 1;
+        before = in_anchor ? tile.before * plan.anchor + plane * tile.tokens : tile.before;
+    }
+    LYNX_DEVICE u8 *at(const Unit &unit) const { return unit.step[step] + before * LYNX_WORD_BYTES; }
+};
+
+// What a thread has of the checksums of its tile: of its two planes, and of parameters. Tokens are added in their order.
+struct VSums {
+    Sum low, high, head;
+    u64 low_position, high_position, head_position;
+    bool has_low, has_high;
+
+    LYNX_DEVICE VSums(const Tile &tile, const Plane (&planes)[2], u32 token, u32 steps) {
+        low_position = made(position_of(planes[0].before + token));
+        high_position = made(position_of(planes[1].before + token));
+        head_position = made(Sum::position((tile.before + token) / 2));
+        has_low = tile.adds() && planes[0].step < steps;
+        has_high = tile.adds() && planes[1].step < steps;
+    }
+    // A token's first word, or the first that begins in it.
+    LYNX_DEVICE static u64 position_of(u32 token) { return Sum::position((token * LYNX_PIECES + 1) / 2); }
+
+    LYNX_DEVICE static void add_word(Sum &sum, u64 position, const VWord &word, bool present) {
+#if LYNX_DIM % 64 == 0
+#pragma unroll
+        for (int i = 0; i < LYNX_PIECES; i += 2, position += LYNX_POSITION)
+            if (present) sum.add(position, word.piece[i], word.piece[i + 1]);
+#else
+        // A token and the next, which is that of the lane four up, have a 64-bit word together.
+        const bool odd = threadIdx.x & 4;
+        const u32 next = __shfl_xor_sync(LYNX_ALL_LANES, word.piece[0], 4);
+#pragma unroll
+        for (int i = 0; i + 1 < LYNX_PIECES; i += 2, position += LYNX_POSITION)
+        {
+            const u32 at_even = word.piece[i], middle = word.piece[i + 1], at_odd = word.piece[i + 2];
+            if (present) sum.add(position, odd ? middle : at_even, odd ? at_odd : middle);
+        }
+        if (present && !odd) sum.add(position, word.piece[LYNX_PIECES - 1], next);
+#endif
+    }
+
+    // Adds what belongs to a token.
+    LYNX_DEVICE void add(const Tile &tile, u32 token, u32 params, const VWord (&words)[2]) {
+        const u32 rows = LYNX_THREADS / 4, next = __shfl_xor_sync(LYNX_ALL_LANES, params, 4);
+        const bool present = tile.has(token);
+        add_word(low, low_position, words[0], present && has_low);
+        add_word(high, high_position, words[1], present && has_high);
+        if ((threadIdx.x & 7) == 0 && present && tile.adds()) head.add(head_position, params, next);
+        low_position += rows * LYNX_PIECES / 2 * LYNX_POSITION;
+        high_position += rows * LYNX_PIECES / 2 * LYNX_POSITION;
+        head_position += rows / 2 * LYNX_POSITION;
+    }
+
+    // Hands all of it on, and the block's.
+    LYNX_DEVICE void hand_on(const BlockSums &sums, const Plan &plan, const Unit &unit, const Plane (&planes)[2]) const {
+        sums.add_warp(0, head.all());
+        sums.add_planes(low.all(), planes[0].step, high.all(), planes[1].step);
+        sums.meet();
+        sums.hand_on(plan, unit);
+    }
+};
 
 LYNX_DEVICE u32 v_extremes(const uint4 (&v)[LYNX_PIECES]) {
     u32 low = v[0].x, high = v[0].x;
@@ -81,6 +142,7 @@ LYNX_DEVICE void split_tile(const Plan &plan, const Unit &unit) {
     const Tile tile = this_tile(plan);
     const u32 q = threadIdx.x & 3, row = threadIdx.x >> 2, rows = LYNX_THREADS / 4;
     const Quad quad(q);
+    LYNX_SUMS(sums);
     uint4 v[LYNX_TOKENS][LYNX_PIECES];
 #pragma unroll
     for (u32 k = 0; k < LYNX_TOKENS; k++) {
@@ -89,12 +151,17 @@ LYNX_DEVICE void split_tile(const Plan &plan, const Unit &unit) {
 #pragma unroll
         for (u32 i = 0; i < LYNX_PIECES; i++) v[k][i] = load8(from + i * 32);
     }
-    u8 *low = plane_at(plan, unit, tile, 7 - q), *high = plane_at(plan, unit, tile, 3 - q);
+    const Plane planes[2] = {Plane(plan, tile, 7 - q), Plane(plan, tile, 3 - q)};
+    u8 *low = planes[0].at(unit), *high = planes[1].at(unit);
+    VSums own(tile, planes, row, 8);
+    sums.clear();
+    sums.meet();
 #pragma unroll
     for (u32 k = 0; k < LYNX_TOKENS; k++) {
         const u32 token = row + k * rows, params = params_of(v_extremes(v[k]));
         const Cells cells = cells_of(params);
-        VWord x, y;
+        VWord words[2];
+        VWord &x = words[0], &y = words[1];
 #pragma unroll
         for (u32 i = 0; i < LYNX_PIECES; i++) {
             x.piece[i] = __byte_perm(code_two(v[k][i].x, cells), code_two(v[k][i].y, cells), 0x5410);
@@ -111,7 +178,9 @@ LYNX_DEVICE void split_tile(const Plan &plan, const Unit &unit) {
                 if (params == 0) atomicAdd(&unit.status[0], 1);
             }
         }
+        own.add(tile, token, params, words);
     }
+    own.hand_on(sums, plan, unit, planes);
 }
 
 LYNX_DEVICE void merge_tile(const Plan &plan, const Unit &unit) {
@@ -125,31 +194,37 @@ LYNX_DEVICE void merge_tile(const Plan &plan, const Unit &unit) {
     const Quad quad(q);
     const u32 p_low = 7 - q, p_high = 3 - q;
     // Missing planes are zeros, but for the first of them, which is the midpoint's bit.
-    const u8 *low = plane_at(plan, unit, tile, p_low), *high = plane_at(plan, unit, tile, p_high);
+    const Plane steps[2] = {Plane(plan, tile, p_low), Plane(plan, tile, p_high)};
+    const u8 *low = steps[0].at(unit), *high = steps[1].at(unit);
     const u32 fill_low = p_low == planes ? ~0u : 0, fill_high = p_high == planes ? ~0u : 0;
     const float zero = planes == 8 ? LYNX_HALF_ZERO : LYNX_WHOLE_ZERO;
-    VWord x[LYNX_TOKENS], y[LYNX_TOKENS];
+    VWord words[LYNX_TOKENS][2];
+    LYNX_SUMS(sums);
+    VSums own(tile, steps, row, plan.steps);
+    sums.clear();
+    sums.meet();
     u32 params[LYNX_TOKENS];
 #pragma unroll
     for (u32 k = 0; k < LYNX_TOKENS; k++) {
         const u32 token = min(row + k * rows, tile.tokens - 1);
 #pragma unroll
-        for (u32 i = 0; i < LYNX_PIECES; i++) x[k].piece[i] = fill_low, y[k].piece[i] = fill_high;
-        if (p_low < planes) load_word(low + token * LYNX_WORD_BYTES, x[k]);
-        if (p_high < planes) load_word(high + token * LYNX_WORD_BYTES, y[k]);
+        for (u32 i = 0; i < LYNX_PIECES; i++) words[k][0].piece[i] = fill_low, words[k][1].piece[i] = fill_high;
+        if (p_low < planes) load_word(low + token * LYNX_WORD_BYTES, words[k][0]);
+        if (p_high < planes) load_word(high + token * LYNX_WORD_BYTES, words[k][1]);
         params[k] = reinterpret_cast<const u32 *>(unit.head)[tile.before + token];
     }
 #pragma unroll
     for (u32 k = 0; k < LYNX_TOKENS; k++) {
         const u32 token = row + k * rows;
         const bool present = tile.has(token);
+        own.add(tile, token, params[k], words[k]);
         if (present && !are_valid(params[k])) atomicMin(&unit.status[1], tile.index << 16 | token);
         const float base = base_of(params[k]), step = high_half(params[k]);
         const u32 position = plan.block[blockIdx.y].position + (present ? token : 0);
         u16 *to = element(plan, unit, position, tile.head, q * 8);
 #pragma unroll
         for (u32 i = 0; i < LYNX_PIECES; i++) {
-            u32 a = quad.transpose(x[k].piece[i]), b = quad.transpose(y[k].piece[i]);
+            u32 a = quad.transpose(words[k][0].piece[i]), b = quad.transpose(words[k][1].piece[i]);
             transpose_bits(a, b);
             uint4 out = make_uint4(round2(midpoint<0>(a, zero, step, base), midpoint<1>(a, zero, step, base)),
                                    round2(midpoint<2>(a, zero, step, base), midpoint<3>(a, zero, step, base)),
@@ -158,4 +233,5 @@ LYNX_DEVICE void merge_tile(const Plan &plan, const Unit &unit) {
             if (present) store8(to + i * 32, out);
         }
     }
+    own.hand_on(sums, plan, unit, steps);
 }

@@ -33,6 +33,11 @@ impl Checksum {
         self.sum = self.sum.wrapping_add(sum_words(position, bytes));
     }
 
+    /// What was added up elsewhere: on a GPU, as the words passed.
+    pub const fn from_sum(sum: u64) -> Self {
+        Self { sum }
+    }
+
     /// The checksum of a segment of `len` bytes, all of which were added.
     pub fn finish(self, len: u64) -> u64 {
         let mut h = self.sum ^ len.wrapping_mul(POSITION);

@@ -27,7 +27,7 @@ fn main() -> io::Result<()> {
             .compile(&entry);
         declarations += &format!(
             "#[link(name = {entry:?}, kind = \"static\")]\n\
-             unsafe extern \"C\" {{ fn {entry}(kernel: u32, plan: *const Plan, units: *const Unit, \
+             unsafe extern \"C\" {{ fn {entry}(kernel: u32, first: *const c_void, units: *const Unit, \
              blocks: *const [u32; 3], seed: u64) -> *const c_char; }}\n"
         );
         table += &format!("({name:?}, {entry}),\n");

@@ -1,4 +1,6 @@
-//! The structures of `kernels/cuda/unit.cuh`, field by field. Addresses are those of the device.
+//! The structures of `kernels/cuda/unit.cuh` and `sum.cuh`, field by field. Addresses are those of the device.
+
+use lynx_kernels::Checksum;
 
 /// The coded tokens of a block.
 #[repr(C)]
@@ -10,8 +12,15 @@ pub struct Block {
     pub tokens: u32,
     /// Bytes of a word (K) or tokens (V) in all tiles of earlier blocks.
     pub before: u32,
-    /// Whether words can be moved 16 bytes at a time.
+    /// [`Block::MOVES`] and [`Block::ADDS`].
     pub aligned: u32,
+}
+
+impl Block {
+    /// Words can be moved 16 bytes at a time.
+    pub const MOVES: u32 = 1;
+    /// All pieces are whole 64-bit words, of which a tile adds up the checksum.
+    pub const ADDS: u32 = 2;
 }
 
 /// Raw tokens in a row.
@@ -100,6 +109,8 @@ pub struct Status {
     pub tail_bytes: u32,
     /// The first tile whose sections don't fit its codes; all ones for none.
     pub unfit: u32,
+    /// For the checksums of the head, eight steps and the tail; see [`Status::checksum`].
+    pub sums: [u64; 10],
 }
 
 impl Status {
@@ -109,10 +120,73 @@ impl Status {
         refused: u32::MAX,
         tail_bytes: 0,
         unfit: u32::MAX,
+        sums: [0; 10],
     };
 
     /// The first (tile, group) with impossible parameters or codes.
     pub fn refusal(self) -> Option<(u32, u32)> {
         (self.refused != u32::MAX).then_some((self.refused >> 16, self.refused & 0xffff))
+    }
+
+    /// The checksum of a segment of `bytes` bytes whose sum is complete. Segments are numbered as in [`Extent::segment`].
+    pub fn checksum(self, segment: usize, bytes: usize) -> Option<u64> {
+        let sum = Checksum::from_sum(*self.sums.get(segment)?);
+        Some(sum.finish(bytes as u64))
+    }
+}
+
+/// A piece of a segment whose checksum no tile adds up.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// 0 for the head, 1 to 8 for the steps, 9 for the tail.
+    pub segment: u32,
+    /// Where it starts, in bytes: a multiple of 8.
+    pub from: u32,
+    /// Its length: a multiple of 8, but at the segment's end. All ones for a tail: as long as it is.
+    pub bytes: u32,
+}
+
+/// What `lynx_sum` adds up.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extents {
+    /// How many there are.
+    pub count: u32,
+    /// The first ones.
+    pub extent: [Extent; 20],
+}
+
+impl Extent {
+    /// The tail's number.
+    pub const TAIL: u32 = 9;
+
+    /// A whole tail, however long.
+    pub const WHOLE_TAIL: Self = Self {
+        segment: Self::TAIL,
+        from: 0,
+        bytes: u32::MAX,
+    };
+}
+
+impl Extents {
+    /// These, where they are few enough for one launch.
+    pub fn new(extents: &[Extent]) -> Option<Self> {
+        let mut told = Self {
+            count: u32::try_from(extents.len()).ok()?,
+            ..Self::default()
+        };
+        told.extent
+            .get_mut(..extents.len())?
+            .copy_from_slice(extents);
+        Some(told)
+    }
+
+    /// Blocks of threads for `units` units: (extents, blocks for each, units).
+    pub fn grid(&self, units: u32) -> [u32; 3] {
+        const BYTES_OF_BLOCK: u32 = 16 << 10;
+        let longest = self.extent.iter().map(|extent| extent.bytes).max();
+        let blocks = longest.unwrap_or(0).div_ceil(BYTES_OF_BLOCK).clamp(1, 64);
+        [self.count, blocks, units]
     }
 }

@@ -2,7 +2,7 @@
 
 use lynx_kernels::{BLOCK_TOKENS, Kind, Tile, UnitPlan};
 
-use crate::{Block, Pages, PagesError, Plan, Run};
+use crate::{Block, Extent, Extents, Pages, PagesError, Plan, Run, extents};
 
 /// A launch over any number of units that differ in their memory only: layers of one token range, or ranges of the same
 /// length and place within their pages.
@@ -12,6 +12,8 @@ pub struct Launch {
     kind: Kind,
     channels: usize,
     whole: bool,
+    /// Of the head, without escaped groups.
+    head_bytes: usize,
 }
 
 /// A unit that the kernels can't take; the CPU codec can.
@@ -68,6 +70,7 @@ impl Launch {
         let start = pages.start(plan.tokens().start);
         let all_whole = place_blocks(plan, start, &mut told)?;
         let none_raw = place_runs(plan, start, &mut told)?;
+        extents::leave_out(&mut told);
         let params =
             plan.head_bytes() - told.raw_tokens as usize * shape.kv_heads * shape.head_dim * 2;
         told.param_bytes = small(params)?;
@@ -76,6 +79,7 @@ impl Launch {
             kind,
             channels: shape.head_dim,
             whole: all_whole && none_raw,
+            head_bytes: plan.head_bytes(),
         })
     }
 
@@ -111,6 +115,27 @@ impl Launch {
         }
     }
 
+    /// What of the segments' checksums a split or merge leaves out, for `lynx_sum` to add after it; `None` for nothing.
+    /// `head_bytes` is the head's length where a merge has one with escaped groups; `with_tail` adds a tail that
+    /// `lynx_tail` made before.
+    ///
+    /// # Errors
+    /// Where the segments are longer than the kernels' numbers.
+    pub fn left_out(
+        &self,
+        head_bytes: Option<usize>,
+        with_tail: bool,
+    ) -> Result<Option<Extents>, LaunchError> {
+        let head_bytes = small(head_bytes.unwrap_or(self.head_bytes))?;
+        let mut found = extents::left_out(&self.plan, (self.kind, self.channels), head_bytes)
+            .ok_or(LaunchError::TooLarge)?;
+        found.extend(with_tail.then_some(Extent::WHOLE_TAIL));
+        if found.is_empty() {
+            return Ok(None);
+        }
+        Extents::new(&found).map(Some).ok_or(LaunchError::TooLarge)
+    }
+
     /// K: which step each 16 bytes of a tile's words belong to, four bytes a thread; empty for V.
     pub fn owners(&self) -> Vec<u8> {
         let Kind::K = self.kind else {
@@ -127,7 +152,8 @@ impl Launch {
                 .unwrap_or(u8::MAX)
         };
         (0..threads * 4)
-            .map(|i| owner(i % 4 * threads + i / 4))
+            // A thread's are 32 apart, a warp's 128 in a row.
+            .map(|i| owner(i / 128 * 128 + i % 4 * 32 + i / 4 % 32))
             .collect()
     }
 }
@@ -164,13 +190,22 @@ fn place_blocks(plan: &UnitPlan, start: u32, told: &mut Plan) -> Result<bool, La
             position: small(block * BLOCK_TOKENS + first)? - start,
             tokens: small(tokens)?,
             before,
-            aligned: u32::from(plan.kind() == Kind::K && is_aligned(before, of_tile, told.ends)),
+            aligned: alignment(plan.kind(), before, of_tile, told.ends),
         };
         before += of_tile * told.heads;
         told.blocks += 1;
         whole &= tokens == BLOCK_TOKENS;
     }
     Ok(whole && told.blocks > 0)
+}
+
+/// [`Block::MOVES`] and [`Block::ADDS`] of a block with `before` bytes of words (K) or tokens (V) before it.
+fn alignment(kind: Kind, before: u32, of_tile: u32, ends: [u32; 9]) -> u32 {
+    match kind {
+        Kind::K if is_aligned(before, of_tile, ends) => Block::MOVES | Block::ADDS,
+        Kind::V if before.is_multiple_of(2) && of_tile.is_multiple_of(2) => Block::ADDS,
+        _ => 0,
+    }
 }
 
 /// Whether every piece of every head starts at a multiple of 16 bytes, has whole units of 16 and words of 8.

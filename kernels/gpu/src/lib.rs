@@ -9,11 +9,12 @@
 //! aren't asked about GPUs.
 
 mod abi;
+mod extents;
 mod launch;
 mod pages;
 mod tables;
 
-pub use abi::{Block, Plan, Run, Status, Unit};
+pub use abi::{Block, Extent, Extents, Plan, Run, Status, Unit};
 pub use launch::{Launch, LaunchError};
 pub use pages::{Pages, PagesError};
 pub use tables::{Cut, Places};

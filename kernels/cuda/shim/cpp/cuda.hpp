@@ -21,6 +21,7 @@
 
 #define threadIdx (shim::current().thread)
 #define blockIdx (shim::current().block)
+#define gridDim (shim::current().grid)
 
 // Calls are told apart by where they stand in the source.
 #define LYNX_SITE (__COUNTER__ + 1)
@@ -90,6 +91,13 @@ inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
 
 inline uint32_t atomicAdd(uint32_t *at, uint32_t addend) {
     uint32_t before = *at;
+    *at += addend;
+    return before;
+}
+
+inline unsigned long long atomicAdd(unsigned long long *at, unsigned long long addend) {
+    shim::check_aligned(at, sizeof *at);
+    unsigned long long before = *at;
     *at += addend;
     return before;
 }

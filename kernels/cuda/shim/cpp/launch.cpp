@@ -163,6 +163,7 @@ const char *launch(Index blocks, uint32_t threads, uint64_t seed, std::function<
     s.count = threads;
     s.threads.resize(threads);
     s.failed = false;
+    s.current.grid = blocks;
     Random random{seed * 0x9e3779b97f4a7c15 | 1};
     std::vector<uint32_t> order(threads), block_order(blocks.x * blocks.y * blocks.z);
     arrange(block_order, seed, random);

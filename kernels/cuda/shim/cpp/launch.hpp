@@ -10,9 +10,9 @@ struct Index {
     uint32_t x, y, z;
 };
 
-// Which thread runs.
+// Which thread runs, and of how many blocks.
 struct Current {
-    Index thread, block;
+    Index thread, block, grid;
 };
 
 Current &current();

@@ -5,13 +5,14 @@
 //! says nothing of what memory ordering, the few instructions written in PTX, or time will do on a GPU.
 #![expect(unsafe_code, reason = "calls of C++")]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::from_ref;
 
-use lynx_gpu::{Plan, Unit};
+use lynx_gpu::{Extents, Plan, Unit};
 
 type Entry = unsafe extern "C" fn(
     kernel: u32,
-    plan: *const Plan,
+    first: *const c_void,
     units: *const Unit,
     blocks: *const [u32; 3],
     seed: u64,
@@ -41,6 +42,9 @@ pub enum Kernel {
     /// `lynx_restore`.
     Restore,
 }
+
+/// `lynx_sum`'s number, after those.
+const SUM: u32 = 6;
 
 /// A mistake made on purpose, in the order of `cpp/checks.cpp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +84,46 @@ pub unsafe fn run(
     blocks: [u32; 3],
     seed: u64,
 ) -> Result<(), String> {
-    let Some((_, entry)) = VARIANTS.iter().find(|(name, _)| *name == variant) else {
-        return Err(format!("there is no build {variant}"));
-    };
+    let entry = entry(variant)?;
+    let first = from_ref(plan).cast();
     // SAFETY: the caller vouches for the memory behind the units; the other arguments outlive the call.
-    let said = unsafe { entry(kernel as u32, plan, units.as_ptr(), &raw const blocks, seed) };
+    let said = unsafe {
+        entry(
+            kernel as u32,
+            first,
+            units.as_ptr(),
+            &raw const blocks,
+            seed,
+        )
+    };
     result(said)
+}
+
+/// Runs `lynx_sum`, as [`run`] does the others.
+///
+/// # Errors
+/// As those of [`run`].
+///
+/// # Safety
+/// As that of [`run`]; the extents lie within the segments.
+pub unsafe fn sum(
+    variant: &str,
+    extents: &Extents,
+    units: &[Unit],
+    blocks: [u32; 3],
+    seed: u64,
+) -> Result<(), String> {
+    let entry = entry(variant)?;
+    let first = from_ref(extents).cast();
+    // SAFETY: as above.
+    let said = unsafe { entry(SUM, first, units.as_ptr(), &raw const blocks, seed) };
+    result(said)
+}
+
+fn entry(variant: &str) -> Result<Entry, String> {
+    let found = VARIANTS.iter().find(|(name, _)| *name == variant);
+    let (_, entry) = found.ok_or_else(|| format!("there is no build {variant}"))?;
+    Ok(*entry)
 }
 
 /// Runs a kernel with a mistake; tells what the shim says of it.

@@ -1,8 +1,10 @@
 //! Memory as a GPU would have it: aligned, with the engine's pages in any order, and guards around what kernels may write.
 
-use lynx_cuda_shim::{Kernel, run};
-use lynx_gpu::{Cut, Launch, Pages, Places, Status, Unit};
-use lynx_kernels::{Blocks, LayerOrder, UnitBuffer, UnitPlan};
+use lynx_cuda_shim::{Kernel, run, sum};
+use lynx_gpu::{Cut, Extent, Extents, Launch, Pages, Places, Status, Unit};
+use lynx_kernels::{Blocks, LayerOrder, UnitBuffer, UnitPlan, checksum};
+
+use std::ops::Range;
 
 use crate::common::Random;
 
@@ -249,13 +251,23 @@ pub(crate) fn split(
         .map(|(device, cache)| device.unit(cache))
         .collect();
     launch_all(build, Kernel::Split, &launch, &units)?;
-    if devices.iter().any(|device| device.status[0].escaped > 0) {
+    let escaped = devices.iter().any(|device| device.status[0].escaped > 0);
+    if escaped {
         launch_all(build, Kernel::Escape, &launch, &units)?;
     }
     launch_all(build, Kernel::Tail, &launch, &units)?;
+    sum_all(build, launch.left_out(None, true).unwrap(), &units)?;
+    if escaped {
+        // Its length is known only now.
+        for (device, unit) in devices.iter_mut().zip(&units) {
+            device.status[0].sums[0] = 0;
+            let bytes = head_len(plan, device.head.bytes());
+            sum_all(build, Extents::new(&[whole(0, bytes)]), &[*unit])?;
+        }
+    }
     let buffer = |device: &Device| {
         let head = device.head.bytes();
-        UnitBuffer {
+        let unit = UnitBuffer {
             head: head[..head_len(plan, head)].to_vec(),
             steps: device
                 .steps
@@ -263,9 +275,51 @@ pub(crate) fn split(
                 .map(|step| step.bytes().to_vec())
                 .collect(),
             tail: device.tail.bytes()[..device.status[0].tail_bytes as usize].to_vec(),
-        }
+        };
+        check_sums(build, plan, device.status[0], &unit, 0..plan.segments());
+        unit
     };
     Ok(devices.iter().map(buffer).collect())
+}
+
+/// Whether the device found the checksums that the processor finds. Segments are the unit's, of which the last is the tail.
+fn check_sums(
+    build: Build<'_>,
+    plan: &UnitPlan,
+    status: Status,
+    unit: &UnitBuffer,
+    segments: Range<usize>,
+) {
+    for segment in segments {
+        let bytes = unit.segment(segment).unwrap();
+        let number = if segment == plan.segments() - 1 {
+            Extent::TAIL as usize
+        } else {
+            segment
+        };
+        assert_eq!(
+            status.checksum(number, bytes.len()),
+            Some(checksum(bytes)),
+            "{build:?} {plan:?}: the checksum of segment {segment}"
+        );
+    }
+}
+
+fn whole(segment: usize, bytes: usize) -> Extent {
+    Extent {
+        segment: segment as u32,
+        from: 0,
+        bytes: bytes as u32,
+    }
+}
+
+fn sum_all(build: Build<'_>, extents: Option<Extents>, units: &[Unit]) -> Result<(), String> {
+    let Some(extents) = extents else {
+        return Ok(());
+    };
+    let blocks = extents.grid(units.len() as u32);
+    // SAFETY: every address is that of memory that the caller holds, as large as the plan says.
+    unsafe { sum(build.name, &extents, units, blocks, build.seed) }
 }
 
 /// Merges the first `steps` steps of units into caches; returns what was refused.
@@ -309,6 +363,16 @@ fn decode(
     launch_all(build, kernel, launch, &told)?;
     if units.iter().any(|unit| unit.head.len() > plan.head_bytes()) {
         launch_all(build, Kernel::Unescape, launch, &told)?;
+    }
+    if kernel == Kernel::Merge {
+        for (unit, told) in units.iter().zip(&told) {
+            let rest = launch.left_out(Some(unit.head.len()), false).unwrap();
+            sum_all(build, rest, &[*told])?;
+        }
+        for (unit, device) in units.iter().zip(&devices) {
+            let merged = 0..launch.plan().steps as usize + 1;
+            check_sums(build, plan, device.status[0], unit, merged);
+        }
     }
     Ok(devices.iter().map(|device| device.status[0]).collect())
 }
