@@ -97,6 +97,23 @@ pub struct Unit {
     pub status: u64,
 }
 
+impl Unit {
+    /// As it lies in memory.
+    pub fn to_bytes(self) -> Vec<u8> {
+        let first = [
+            self.kv,
+            self.pages,
+            self.places,
+            self.cuts,
+            self.owners,
+            self.head,
+        ];
+        let last = [self.tail, self.tail_bytes, self.published, self.status];
+        let all = first.into_iter().chain(self.step).chain(last);
+        all.flat_map(u64::to_ne_bytes).collect()
+    }
+}
+
 /// What a launch found out about a unit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +139,31 @@ impl Status {
         unfit: u32::MAX,
         sums: [0; 10],
     };
+
+    /// As it lies in memory.
+    pub fn to_bytes(self) -> Vec<u8> {
+        let numbers = [self.escaped, self.refused, self.tail_bytes, self.unfit];
+        let sums = self.sums.into_iter().flat_map(u64::to_ne_bytes);
+        numbers
+            .into_iter()
+            .flat_map(u32::to_ne_bytes)
+            .chain(sums)
+            .collect()
+    }
+
+    /// From memory; what is missing is zero.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let (sums, _) = bytes.get(16..).unwrap_or(&[]).as_chunks::<8>();
+        let (numbers, _) = bytes.as_chunks::<4>();
+        let number = |i: usize| numbers.get(i).map_or(0, |it| u32::from_ne_bytes(*it));
+        Self {
+            escaped: number(0),
+            refused: number(1),
+            tail_bytes: number(2),
+            unfit: number(3),
+            sums: std::array::from_fn(|i| sums.get(i).map_or(0, |it| u64::from_ne_bytes(*it))),
+        }
+    }
 
     /// The first (tile, group) with impossible parameters or codes.
     pub fn refusal(self) -> Option<(u32, u32)> {
@@ -188,5 +230,24 @@ impl Extents {
         let longest = self.extent.iter().map(|extent| extent.bytes).max();
         let blocks = longest.unwrap_or(0).div_ceil(BYTES_OF_BLOCK).clamp(1, 64);
         [self.count, blocks, units]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_in_bytes_have_no_gaps_and_come_back() {
+        assert_eq!(Unit::default().to_bytes().len(), size_of::<Unit>());
+        assert_eq!(Status::NEW.to_bytes().len(), size_of::<Status>());
+        let status = Status {
+            escaped: 1,
+            refused: 2,
+            tail_bytes: 3,
+            unfit: 4,
+            sums: std::array::from_fn(|i| i as u64 + 5),
+        };
+        assert_eq!(Status::from_bytes(&status.to_bytes()), status);
     }
 }

@@ -105,6 +105,16 @@ impl Launch {
         [self.plan.heads, self.plan.blocks, units]
     }
 
+    /// Keys or values.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Channels of a head.
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
     /// Threads of a block.
     pub fn threads(&self) -> usize {
         match self.kind {

@@ -1,0 +1,277 @@
+//! The functions that the loader calls, under the names that the driver's library has.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::ffi::{CStr, c_char};
+
+use crate::state::{
+    INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND, SUCCESS, Sort, State, is_kernel, with,
+};
+
+/// Declares functions with the driver's calling convention.
+macro_rules! driver {
+    ($($name:ident($($argument:ident: $type:ty),*) $body:block)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($argument: $type),*) -> u32 $body
+        )*
+    };
+}
+
+/// What opens memory of another process.
+#[repr(C)]
+struct Handle([u8; 64]);
+
+/// Writes through a pointer that the caller gave for that.
+fn put<T>(to: *mut T, value: T) {
+    // SAFETY: callers of the driver give a place for it.
+    unsafe { to.write(value) };
+}
+
+fn layout(bytes: usize) -> Result<Layout, u32> {
+    Layout::from_size_align(bytes.max(1), 256).map_err(|_| INVALID_VALUE)
+}
+
+fn allocate(state: &mut State, sort: Sort, bytes: usize) -> Result<u64, u32> {
+    // SAFETY: the layout isn't empty.
+    let pointer = unsafe { alloc(layout(bytes)?) };
+    // What memory has that nobody wrote: as in the tests of the kernels.
+    // SAFETY: so many bytes were allocated.
+    unsafe { pointer.write_bytes(0x7f, bytes) };
+    let address = pointer.expose_provenance() as u64;
+    state.sizes.insert(address, bytes);
+    state.adopt(sort, address);
+    Ok(address)
+}
+
+fn free(state: &mut State, sort: Sort, address: u64) -> Result<(), u32> {
+    state.destroy(sort, address)?;
+    let bytes = state.sizes.remove(&address).ok_or(INVALID_HANDLE)?;
+    let at = usize::try_from(address).map_err(|_| INVALID_VALUE)?;
+    // SAFETY: allocated with this layout, and not given back before.
+    unsafe { dealloc(std::ptr::with_exposed_provenance_mut(at), layout(bytes)?) };
+    Ok(())
+}
+
+fn copy(from: u64, to: u64, bytes: usize) -> Result<(), u32> {
+    let pointer = |address: u64| usize::try_from(address).map_err(|_| INVALID_VALUE);
+    let source: *const u8 = std::ptr::with_exposed_provenance(pointer(from)?);
+    // SAFETY: both lie in memory that was allocated, as the callers have checked.
+    unsafe {
+        source.copy_to_nonoverlapping(std::ptr::with_exposed_provenance_mut(pointer(to)?), bytes)
+    };
+    Ok(())
+}
+
+driver! {
+    cuInit(_flags: u32) { SUCCESS }
+    cuDeviceGetCount(count: *mut i32) { put(count, 1); SUCCESS }
+    cuDeviceGet(device: *mut i32, ordinal: i32) {
+        if ordinal != 0 { return INVALID_VALUE; }
+        put(device, 0);
+        SUCCESS
+    }
+    cuDeviceGetName(name: *mut c_char, _bytes: i32, _device: i32) {
+        // SAFETY: callers of the driver give a place that is large enough.
+        unsafe { c"Fake GPU".as_ptr().copy_to_nonoverlapping(name, 9) };
+        SUCCESS
+    }
+    // The capability's two halves: 9 and 0.
+    cuDeviceGetAttribute(value: *mut i32, attribute: u32, _device: i32) {
+        put(value, if attribute == 75 { 9 } else { 0 });
+        SUCCESS
+    }
+    cuDevicePrimaryCtxRetain(context: *mut u64, _device: i32) { put(context, 1); SUCCESS }
+    // Everything must be gone by then.
+    cuDevicePrimaryCtxRelease_v2(_device: i32) {
+        with(|state| {
+            let sorts = [Sort::Stream, Sort::Event, Sort::Device, Sort::Host, Sort::Imported, Sort::Module, Sort::Graph, Sort::Executable];
+            for sort in sorts {
+                assert_eq!(state.count(sort), 0, "{sort:?} outlives its context");
+            }
+            Ok(())
+        })
+    }
+    cuCtxSetCurrent(context: u64) { if context == 1 { SUCCESS } else { INVALID_HANDLE } }
+    cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) {
+        put(least, 0);
+        put(greatest, -5);
+        SUCCESS
+    }
+    cuStreamCreateWithPriority(stream: *mut u64, _flags: u32, priority: i32) {
+        if priority != 0 { return INVALID_VALUE; }
+        with(|state| { put(stream, state.make(Sort::Stream)); Ok(()) })
+    }
+    cuStreamDestroy_v2(stream: u64) { with(|state| state.destroy(Sort::Stream, stream)) }
+    cuStreamSynchronize(stream: u64) { with(|state| state.check(Sort::Stream, stream)) }
+    cuStreamWaitEvent(stream: u64, event: u64, _flags: u32) {
+        with(|state| state.check(Sort::Stream, stream).and(state.check(Sort::Event, event)))
+    }
+    cuEventCreate(event: *mut u64, _flags: u32) {
+        with(|state| { put(event, state.make(Sort::Event)); Ok(()) })
+    }
+    cuEventRecord(event: u64, stream: u64) {
+        with(|state| state.check(Sort::Stream, stream).and(state.check(Sort::Event, event)))
+    }
+    cuEventQuery(event: u64) { with(|state| state.check(Sort::Event, event)) }
+    cuEventSynchronize(event: u64) { with(|state| state.check(Sort::Event, event)) }
+    cuEventDestroy_v2(event: u64) { with(|state| state.destroy(Sort::Event, event)) }
+    cuMemAlloc_v2(address: *mut u64, bytes: usize) {
+        with(|state| { put(address, allocate(state, Sort::Device, bytes)?); Ok(()) })
+    }
+    cuMemFree_v2(address: u64) { with(|state| free(state, Sort::Device, address)) }
+    cuMemHostAlloc(pointer: *mut u64, bytes: usize, flags: u32) {
+        // Write-combined memory is slow to read.
+        if flags & 4 != 0 { return INVALID_VALUE; }
+        with(|state| { put(pointer, allocate(state, Sort::Host, bytes)?); Ok(()) })
+    }
+    cuMemFreeHost(pointer: u64) { with(|state| free(state, Sort::Host, pointer)) }
+    cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
+        with(|state| {
+            state.check(Sort::Stream, stream)?;
+            state.check_memory(from, bytes)?;
+            state.check_memory(to, bytes)?;
+            copy(from, to, bytes)
+        })
+    }
+    cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
+        with(|state| {
+            state.check(Sort::Stream, stream)?;
+            state.check_memory(from, bytes)?;
+            state.check_memory(to, bytes)?;
+            copy(from, to, bytes)
+        })
+    }
+    cuMemsetD8Async(at: u64, value: u8, bytes: usize, stream: u64) {
+        with(|state| {
+            state.check(Sort::Stream, stream)?;
+            state.check_memory(at, bytes)?;
+            let at = usize::try_from(at).map_err(|_| INVALID_VALUE)?;
+            // SAFETY: within an allocation.
+            unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_bytes(value, bytes) };
+            Ok(())
+        })
+    }
+    cuModuleLoadData(module: *mut u64, image: *const c_char) {
+        // SAFETY: callers give code with an end.
+        let text = unsafe { CStr::from_ptr(image) }.to_string_lossy();
+        let Some(build) = text.strip_prefix("fake:") else { return INVALID_IMAGE };
+        with(|state| {
+            let handle = state.make(Sort::Module);
+            state.modules.insert(handle, build.to_owned());
+            put(module, handle);
+            Ok(())
+        })
+    }
+    cuModuleUnload(module: u64) { with(|state| state.destroy(Sort::Module, module)) }
+    cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) {
+        // SAFETY: callers give a text.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        if !is_kernel(&name) { return NOT_FOUND; }
+        with(|state| {
+            state.check(Sort::Module, module)?;
+            let build = state.modules.get(&module).cloned().ok_or(INVALID_HANDLE)?;
+            let handle = state.make(Sort::Function);
+            state.functions.insert(handle, (build, name));
+            put(function, handle);
+            Ok(())
+        })
+    }
+    cuIpcGetMemHandle(handle: *mut Handle, address: u64) {
+        with(|state| {
+            state.check(Sort::Device, address)?;
+            let mut bytes = [0; 64];
+            bytes[..8].copy_from_slice(&address.to_le_bytes());
+            put(handle, Handle(bytes));
+            Ok(())
+        })
+    }
+    // Unlike the driver's, within a process.
+    cuIpcOpenMemHandle_v2(address: *mut u64, handle: Handle, _flags: u32) {
+        with(|state| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&handle.0[..8]);
+            let found = u64::from_le_bytes(bytes);
+            state.check(Sort::Device, found).map_err(|_| INVALID_VALUE)?;
+            state.adopt(Sort::Imported, found);
+            put(address, found);
+            Ok(())
+        })
+    }
+    cuIpcCloseMemHandle(address: u64) { with(|state| state.destroy(Sort::Imported, address)) }
+    cuMemGetHandleForAddressRange(handle: *mut i32, address: u64, bytes: usize, sort: u32, _flags: u64) {
+        if sort != 1 { return INVALID_VALUE; }
+        with(|state| {
+            state.check_memory(address, bytes)?;
+            // SAFETY: no memory is touched.
+            put(handle, unsafe { libc::memfd_create(c"dma-buf".as_ptr(), 0) });
+            Ok(())
+        })
+    }
+    cuStreamBeginCapture_v2(stream: u64, _mode: u32) {
+        with(|state| {
+            state.check(Sort::Stream, stream)?;
+            state.recording.insert(stream, Vec::new());
+            Ok(())
+        })
+    }
+    cuStreamEndCapture(stream: u64, graph: *mut u64) {
+        with(|state| {
+            let launches = state.recording.remove(&stream).ok_or(INVALID_VALUE)?;
+            let handle = state.make(Sort::Graph);
+            state.graphs.insert(handle, launches);
+            put(graph, handle);
+            Ok(())
+        })
+    }
+    cuGraphInstantiateWithFlags(executable: *mut u64, graph: u64, _flags: u64) {
+        with(|state| {
+            state.check(Sort::Graph, graph)?;
+            let launches = state.graphs.get(&graph).cloned().ok_or(INVALID_HANDLE)?;
+            let handle = state.make(Sort::Executable);
+            state.graphs.insert(handle, launches);
+            put(executable, handle);
+            Ok(())
+        })
+    }
+    cuGraphLaunch(executable: u64, stream: u64) {
+        with(|state| {
+            state.check(Sort::Stream, stream)?;
+            state.check(Sort::Executable, executable)?;
+            let launches = state.graphs.get(&executable).cloned().ok_or(INVALID_HANDLE)?;
+            // SAFETY: callers vouch for the memory.
+            launches.iter().try_for_each(|it| unsafe { it.run() })
+        })
+    }
+    cuGraphExecDestroy(executable: u64) { with(|state| state.destroy(Sort::Executable, executable)) }
+    cuGraphDestroy(graph: u64) { with(|state| state.destroy(Sort::Graph, graph)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuLaunchKernel(
+    function: u64,
+    x: u32,
+    y: u32,
+    z: u32,
+    _threads: u32,
+    _threads_y: u32,
+    _threads_z: u32,
+    _shared: u32,
+    stream: u64,
+    arguments: *mut *mut u8,
+    _extra: *mut *mut u8,
+) -> u32 {
+    with(|state| {
+        state.check(Sort::Stream, stream)?;
+        state.check(Sort::Function, function)?;
+        // SAFETY: callers give the function's arguments.
+        let launch = unsafe { state.recorded(function, [x, y, z], arguments) }?;
+        match state.recording.get_mut(&stream) {
+            Some(recording) => {
+                recording.push(launch);
+                Ok(())
+            }
+            // SAFETY: callers vouch for the memory.
+            None => unsafe { launch.run() },
+        }
+    })
+}

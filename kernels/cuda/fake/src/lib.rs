@@ -1,0 +1,11 @@
+//! A library that looks like the CUDA driver and runs Lynx's kernels on the CPU, so that what loads and launches them is
+//! tested where there is no GPU.
+//!
+//! A test puts it where the loader looks for `libcuda.so`. The GPU's memory is the process's; a module's code is a text,
+//! `fake:BUILD`; a stream does at once what it is asked for, unless it records. Every call is checked as the driver would: a
+//! handle that nobody made or that was destroyed before is refused, and so is destroying what is still in use. No model
+//! of time, of several GPUs, or of kernels other than Lynx's.
+#![expect(unsafe_code, reason = "the driver's functions, as C has them")]
+
+mod calls;
+mod state;

@@ -1,0 +1,175 @@
+//! What the driver remembers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use lynx_cuda_shim::{Kernel, run, sum};
+use lynx_gpu::{Extents, Plan, Unit};
+
+pub(crate) const SUCCESS: u32 = 0;
+pub(crate) const INVALID_VALUE: u32 = 1;
+pub(crate) const INVALID_HANDLE: u32 = 400;
+pub(crate) const NOT_FOUND: u32 = 500;
+pub(crate) const INVALID_IMAGE: u32 = 200;
+pub(crate) const LAUNCH_FAILED: u32 = 719;
+
+/// What a handle is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sort {
+    Stream,
+    Event,
+    Device,
+    Host,
+    Imported,
+    Module,
+    Function,
+    Graph,
+    Executable,
+}
+
+/// A launch with its arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorded {
+    build: String,
+    kernel: Option<Kernel>,
+    plan: Plan,
+    extents: Extents,
+    units: u64,
+    grid: [u32; 3],
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    next: u64,
+    handles: BTreeSet<(Sort, u64)>,
+    pub(crate) sizes: BTreeMap<u64, usize>,
+    pub(crate) modules: BTreeMap<u64, String>,
+    pub(crate) functions: BTreeMap<u64, (String, String)>,
+    pub(crate) recording: BTreeMap<u64, Vec<Recorded>>,
+    pub(crate) graphs: BTreeMap<u64, Vec<Recorded>>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    next: 0x1000,
+    handles: BTreeSet::new(),
+    sizes: BTreeMap::new(),
+    modules: BTreeMap::new(),
+    functions: BTreeMap::new(),
+    recording: BTreeMap::new(),
+    graphs: BTreeMap::new(),
+});
+
+/// Runs `f` with the state; what it returns is a call's code.
+pub(crate) fn with(f: impl FnOnce(&mut State) -> Result<(), u32>) -> u32 {
+    match STATE.lock() {
+        Ok(mut state) => f(&mut state).err().unwrap_or(SUCCESS),
+        Err(_) => LAUNCH_FAILED,
+    }
+}
+
+impl State {
+    pub(crate) fn make(&mut self, sort: Sort) -> u64 {
+        self.next += 0x10;
+        self.handles.insert((sort, self.next));
+        self.next
+    }
+
+    pub(crate) fn adopt(&mut self, sort: Sort, handle: u64) {
+        self.handles.insert((sort, handle));
+    }
+
+    pub(crate) fn check(&self, sort: Sort, handle: u64) -> Result<(), u32> {
+        let known = self.handles.contains(&(sort, handle));
+        known.then_some(()).ok_or(INVALID_HANDLE)
+    }
+
+    pub(crate) fn destroy(&mut self, sort: Sort, handle: u64) -> Result<(), u32> {
+        let known = self.handles.remove(&(sort, handle));
+        known.then_some(()).ok_or(INVALID_HANDLE)
+    }
+
+    /// Whether the bytes lie in one allocation.
+    pub(crate) fn check_memory(&self, address: u64, bytes: usize) -> Result<(), u32> {
+        let found = self.sizes.range(..=address).next_back();
+        let fits =
+            found.is_some_and(|(start, size)| address + bytes as u64 <= start + *size as u64);
+        fits.then_some(()).ok_or(INVALID_VALUE)
+    }
+
+    /// What is still there, of this sort.
+    pub(crate) fn count(&self, sort: Sort) -> usize {
+        self.handles.iter().filter(|(of, _)| *of == sort).count()
+    }
+
+    /// A launch as it was asked for.
+    ///
+    /// # Safety
+    /// `arguments` are those of the function.
+    pub(crate) unsafe fn recorded(
+        &self,
+        function: u64,
+        grid: [u32; 3],
+        arguments: *mut *mut u8,
+    ) -> Result<Recorded, u32> {
+        let (build, name) = self.functions.get(&function).ok_or(INVALID_HANDLE)?;
+        // SAFETY: there are two.
+        let pointers = unsafe { std::slice::from_raw_parts(arguments, 2) };
+        // SAFETY: the second is an address.
+        let units = unsafe { pointers[1].cast::<u64>().read_unaligned() };
+        let kernel = kernel(name);
+        let (mut plan, mut extents) = (Plan::default(), Extents::default());
+        match kernel {
+            // SAFETY: the first of all kernels but one is a plan.
+            Some(_) => plan = unsafe { pointers[0].cast::<Plan>().read_unaligned() },
+            // SAFETY: of the other one it is extents.
+            None => extents = unsafe { pointers[0].cast::<Extents>().read_unaligned() },
+        }
+        Ok(Recorded {
+            build: build.clone(),
+            kernel,
+            plan,
+            extents,
+            units,
+            grid,
+        })
+    }
+}
+
+/// `None` for `lynx_sum`.
+fn kernel(name: &str) -> Option<Kernel> {
+    match name {
+        "lynx_split" => Some(Kernel::Split),
+        "lynx_merge" => Some(Kernel::Merge),
+        "lynx_escape" => Some(Kernel::Escape),
+        "lynx_unescape" => Some(Kernel::Unescape),
+        "lynx_tail" => Some(Kernel::Tail),
+        "lynx_restore" => Some(Kernel::Restore),
+        _ => None,
+    }
+}
+
+pub(crate) fn is_kernel(name: &str) -> bool {
+    name == "lynx_sum" || kernel(name).is_some()
+}
+
+impl Recorded {
+    /// Runs it.
+    ///
+    /// # Safety
+    /// The memory that its units name is there.
+    pub(crate) unsafe fn run(&self) -> Result<(), u32> {
+        let count = self.grid[2] as usize;
+        let units: *const Unit = std::ptr::with_exposed_provenance(
+            usize::try_from(self.units).map_err(|_| INVALID_VALUE)?,
+        );
+        // SAFETY: the caller vouches for it.
+        let units = unsafe { std::slice::from_raw_parts(units, count) };
+        let said = match self.kernel {
+            // SAFETY: as above.
+            Some(kernel) => unsafe { run(&self.build, kernel, &self.plan, units, self.grid, 2) },
+            // SAFETY: as above.
+            None => unsafe { sum(&self.build, &self.extents, units, self.grid, 2) },
+        };
+        said.map_err(|_| LAUNCH_FAILED)
+    }
+}

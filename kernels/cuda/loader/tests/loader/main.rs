@@ -1,0 +1,59 @@
+//! The loader, with a library in the driver's place that runs the kernels on the CPU, and with none.
+#![cfg(test)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::allow_attributes,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    dead_code,
+    unsafe_code,
+    reason = "tests: values are small, and memory is handed to kernels"
+)]
+
+#[path = "../../../../tests/codec/common.rs"]
+mod common;
+mod fake;
+mod on_gpu;
+
+use lynx_cuda::{Choice, Options, Why, choose};
+
+#[test]
+fn without_a_driver_the_processor_is_chosen_and_the_reason_said() {
+    let choice = choose(&Options::default());
+    let said = choice.to_string();
+    match choice {
+        Choice::Processor(Why::NoDriver) => assert_eq!(
+            said,
+            "on the processor: there is no CUDA driver (libcuda.so.1) in this container"
+        ),
+        // A machine with a driver.
+        Choice::Processor(_) => assert!(said.starts_with("on the processor: ")),
+        Choice::Gpu(..) => assert!(said.starts_with("on ")),
+    }
+}
+
+#[test]
+fn a_gpu_codes_as_the_processor_does() {
+    fake::run("on_gpu::units_are_coded_as_the_processor_codes_them");
+}
+
+#[test]
+fn a_gpu_refuses_what_the_processor_refuses() {
+    fake::run("on_gpu::wrong_segments_are_refused");
+}
+
+#[test]
+fn memory_streams_and_recorded_launches_are_given_back() {
+    fake::run("on_gpu::the_driver_is_left_as_it_was_found");
+}
+
+#[test]
+fn without_kernels_the_processor_is_chosen() {
+    fake::run("on_gpu::missing_kernels_are_a_reason");
+}
+
+#[test]
+fn a_driver_without_a_function_is_a_reason_and_no_panic() {
+    fake::run_with_another_library("on_gpu::another_library_is_a_reason");
+}

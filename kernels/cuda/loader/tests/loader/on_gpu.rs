@@ -1,0 +1,281 @@
+//! What runs with the fake driver.
+
+use lynx_cuda::{
+    Cache, Captured, Choice, CodeError, Coder, Device, DriverError, GpuCoder, Images, Imported,
+    Memory, Options, Pinned, Place, Processor, Stream, Why, choose,
+};
+use lynx_gpu::Pages;
+use lynx_kernels::{Blocks, Codec, Cuts, Kind, KvShape, RawTokens, Simd, UnitPlan};
+use lynx_units::Width;
+
+use crate::common::{Case, Random};
+use crate::fake;
+
+const BUDGET: usize = 16 << 20;
+
+fn device() -> (Device, Images) {
+    let options = Options {
+        kernels: fake::kernels(),
+        ..Options::default()
+    };
+    match choose(&options) {
+        Choice::Gpu(device, images) => (device, images),
+        Choice::Processor(why) => panic!("{why:?}"),
+    }
+}
+
+/// A unit's values in memory of the GPU.
+struct OnGpu {
+    memory: Memory,
+    place: Place,
+    start: u32,
+}
+
+impl OnGpu {
+    fn new(device: &Device, plan: &UnitPlan, tokens: u32) -> Self {
+        let pages = Pages::hnd(plan.shape(), tokens).unwrap();
+        let start = pages.start(plan.tokens().start);
+        let count = (plan.tokens().end - start).div_ceil(tokens);
+        // Backwards, with a page between each.
+        let table: Vec<u32> = (0..count).rev().map(|page| page * 2).collect();
+        let bytes = pages.page_stride as usize * count as usize * 2 * 2;
+        Self {
+            memory: Memory::new(device, bytes).unwrap(),
+            place: Place {
+                pages,
+                table,
+                half: false,
+            },
+            start,
+        }
+    }
+
+    fn cache(&self) -> Cache {
+        // SAFETY: the memory has all pages, and is this test's alone.
+        unsafe { Cache::new(self.memory.address(), self.place.clone()) }
+    }
+
+    fn at(&self, position: u32, head: usize, channel: usize) -> usize {
+        let pages = self.place.pages;
+        let (page, slot) = (
+            (position - self.start) / pages.tokens,
+            (position - self.start) % pages.tokens,
+        );
+        let page = u64::from(self.place.table[page as usize]) * pages.page_stride;
+        let within = slot * pages.token_stride + head as u32 * pages.head_stride + channel as u32;
+        (page as usize + within as usize) * 2
+    }
+
+    fn write(&mut self, stream: &Stream, plan: &UnitPlan, blocks: &Blocks) {
+        let mut pinned = Pinned::new(stream.device(), self.memory.bytes()).unwrap();
+        for (position, head, channel) in elements(plan) {
+            let bits = blocks.data()[blocks.index(position, head, channel)];
+            let at = self.at(position, head, channel);
+            pinned.as_mut_slice()[at..at + 2].copy_from_slice(&bits.to_ne_bytes());
+        }
+        let bytes = self.memory.bytes();
+        let copy = stream.upload(pinned, &mut self.memory, bytes).unwrap();
+        copy.wait().unwrap();
+    }
+
+    fn read(&self, stream: &Stream, plan: &UnitPlan) -> Blocks {
+        let pinned = Pinned::new(stream.device(), self.memory.bytes()).unwrap();
+        let pieces = [(0, 0, self.memory.bytes())];
+        let copy = stream.download(&self.memory, pinned, &pieces).unwrap();
+        let pinned = copy.wait().unwrap();
+        let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
+        for (position, head, channel) in elements(plan) {
+            let at = self.at(position, head, channel);
+            let index = blocks.index(position, head, channel);
+            let bytes = &pinned.as_slice()[at..at + 2];
+            blocks.data_mut()[index] = u16::from_ne_bytes([bytes[0], bytes[1]]);
+        }
+        blocks
+    }
+}
+
+fn elements(plan: &UnitPlan) -> impl Iterator<Item = (u32, usize, usize)> {
+    let shape = plan.shape();
+    plan.tokens().flat_map(move |position| {
+        (0..shape.kv_heads)
+            .flat_map(move |head| (0..shape.head_dim).map(move |channel| (position, head, channel)))
+    })
+}
+
+fn case(random: &mut Random, style: usize, kind: Kind, whole: bool) -> Case {
+    let shape = KvShape {
+        layers: 1,
+        kv_heads: 2,
+        head_dim: 64,
+    };
+    let (tokens, raw) = if whole {
+        (64..192, RawTokens::none())
+    } else {
+        (3..150, RawTokens::new(4, 141))
+    };
+    let cuts = Cuts::new(Width::from_eighths(28).unwrap(), 4).unwrap();
+    Case::new(random, style, (shape, kind, tokens), raw, cuts)
+}
+
+fn processor() -> Processor {
+    Processor(Codec::with_simd(Simd::Scalar).unwrap())
+}
+
+/// Codes a case both ways, and compares everything.
+fn check(gpu: &mut GpuCoder, case: &Case) {
+    let (plan, order) = (&case.plan, &case.order);
+    let device = gpu.stream().device().clone();
+    let expected = processor().split(plan, order, &case.blocks).unwrap();
+    let mut source = OnGpu::new(&device, plan, 32);
+    source.write(gpu.stream(), plan, &case.blocks);
+    let found = gpu.split(plan, order, &source.cache()).unwrap();
+    assert_eq!(found, expected, "{plan:?}");
+    for steps in [1, plan.steps()] {
+        let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
+        let read = (&expected, steps);
+        processor().merge(plan, order, read, &mut blocks).unwrap();
+        let sink = OnGpu::new(&device, plan, 64);
+        gpu.merge(plan, order, read, &mut sink.cache()).unwrap();
+        assert!(sink.read(gpu.stream(), plan).data() == blocks.data());
+    }
+    let sink = OnGpu::new(&device, plan, 16);
+    gpu.restore(plan, order, &expected, &mut sink.cache())
+        .unwrap();
+    assert!(sink.read(gpu.stream(), plan).data() == case.blocks.data());
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn units_are_coded_as_the_processor_codes_them() {
+    let (device, images) = device();
+    let mut random = Random::new(11);
+    let mut gpu = GpuCoder::new(&device, images, BUDGET).unwrap();
+    // Style 9 has NaN and infinities, so that groups are escaped. Each plan twice: the second time the launch is repeated.
+    for style in [0, 9] {
+        for (kind, whole) in [
+            (Kind::K, true),
+            (Kind::V, true),
+            (Kind::K, false),
+            (Kind::V, false),
+        ] {
+            check(&mut gpu, &case(&mut random, style, kind, whole));
+            check(&mut gpu, &case(&mut random, style, kind, whole));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn wrong_segments_are_refused() {
+    let (device, images) = device();
+    let mut random = Random::new(12);
+    let mut gpu = GpuCoder::new(&device, images.clone(), BUDGET).unwrap();
+    let case = case(&mut random, 0, Kind::K, true);
+    let (plan, order) = (&case.plan, &case.order);
+    let right = processor().split(plan, order, &case.blocks).unwrap();
+    let sink = OnGpu::new(&device, plan, 64);
+    let mut cache = sink.cache();
+
+    let mut wrong = right.clone();
+    wrong.unit.steps[0][77] ^= 4;
+    let refused = gpu.merge(plan, order, (&wrong, 1), &mut cache).unwrap_err();
+    assert!(matches!(refused, CodeError::Checksum(1)), "{refused:?}");
+    let mut wrong = right.clone();
+    wrong.unit.tail[90] ^= 1;
+    let refused = gpu.restore(plan, order, &wrong, &mut cache).unwrap_err();
+    let tail = plan.segments() - 1;
+    assert!(
+        matches!(refused, CodeError::Checksum(it) if it == tail),
+        "{refused:?}"
+    );
+
+    let mut wrong = right.clone();
+    wrong.unit.head.pop();
+    let refused = gpu.merge(plan, order, (&wrong, 1), &mut cache).unwrap_err();
+    assert!(
+        matches!(refused, CodeError::Length("the head")),
+        "{refused:?}"
+    );
+    let mut wrong = right.clone();
+    wrong.unit.steps[1].push(0);
+    let refused = gpu.merge(plan, order, (&wrong, 2), &mut cache).unwrap_err();
+    assert!(
+        matches!(refused, CodeError::Length("a step")),
+        "{refused:?}"
+    );
+
+    let mut small = GpuCoder::new(&device, images, 1000).unwrap();
+    let refused = small.split(plan, order, &cache).unwrap_err();
+    assert!(matches!(refused, CodeError::Staging(_)), "{refused:?}");
+    // It still works after all that.
+    gpu.merge(plan, order, (&right, 1), &mut cache).unwrap();
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn the_driver_is_left_as_it_was_found() {
+    let (device, _) = device();
+    let (stream, other) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
+    let event = stream.record().unwrap();
+    other.after(&event).unwrap();
+    event.wait().unwrap();
+    assert!(event.is_past().unwrap());
+
+    let mut memory = Memory::new(&device, 4096).unwrap();
+    let handle = memory.ipc_handle().unwrap();
+    let imported = Imported::open(&device, handle).unwrap();
+    assert_eq!(imported.address(), memory.address());
+    let mut unknown = handle;
+    unknown.0[0] ^= 0xff;
+    assert!(Imported::open(&device, unknown).is_err());
+    memory.dma_buf().unwrap();
+
+    let pinned = Pinned::new(&device, 100).unwrap();
+    assert!(stream.download(&memory, pinned, &[(4000, 0, 100)]).is_err());
+    stream.clear(&mut memory, 0, 4096).unwrap();
+    assert!(stream.clear(&mut memory, 4000, 100).is_err());
+    let mut pinned = Pinned::new(&device, 100).unwrap();
+    pinned.as_mut_slice().fill(1);
+    // Dropped while it may be under way: it waits.
+    drop(stream.upload(pinned, &mut memory, 100).unwrap());
+
+    let nothing: Result<_, DriverError> = Captured::record(&stream, || Ok(()));
+    drop(nothing.unwrap());
+    // The library checks when the context goes that nothing is left of it.
+    drop((imported, memory, event, stream, other));
+    drop(device);
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn missing_kernels_are_a_reason() {
+    let options = Options {
+        kernels: fake::kernels().join("nowhere"),
+        ..Options::default()
+    };
+    let choice = choose(&options);
+    assert!(
+        choice
+            .to_string()
+            .contains("there are no kernels for the GPU")
+    );
+    assert!(matches!(choice, Choice::Processor(Why::Kernels(_))));
+    let other = Options {
+        device: 7,
+        ..options
+    };
+    assert!(matches!(
+        choose(&other),
+        Choice::Processor(Why::NoDevice(7))
+    ));
+}
+
+#[test]
+#[ignore = "needs a library that is no driver, with which another test runs it"]
+fn another_library_is_a_reason() {
+    let choice = choose(&Options::default());
+    assert!(matches!(
+        choice,
+        Choice::Processor(Why::OldDriver("cuInit"))
+    ));
+}
