@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 use crate::backoff::Backoff;
 use crate::handshake::{Connected, HandshakeError, LinkConfig, PATIENCE, hear, say};
 use crate::listener::ONLY_ENCRYPTED;
+use crate::peer::Besides;
+use crate::rdma::Prepared;
 use crate::stream::Stream;
 use crate::{PeerInfo, Ticket, secure, socket};
 
@@ -97,10 +99,9 @@ impl Dialler {
         self.epoch = Epoch(self.epoch.0.saturating_add(1));
         let failed = |source| self.failed(source);
         let ticket = Ticket::draw().map_err(|error| failed(error.into()))?;
-        let info = self.config.info.encode(Some(&ticket));
         let ((anchor, peer), (residual, _)) = tokio::try_join!(
-            self.open(Priority::Anchor, &info),
-            self.open(Priority::Residual, &info),
+            self.open(Priority::Anchor, &ticket),
+            self.open(Priority::Residual, &ticket),
         )?;
         if anchor.identity() != residual.identity() {
             return Err(failed(HandshakeError::Mixed));
@@ -143,12 +144,23 @@ impl Dialler {
         }
     }
 
-    /// Opens one connection and says Hello on it.
-    async fn open(&self, priority: Priority, info: &[u8]) -> Result<(Stream, PeerInfo), DialError> {
+    /// Opens one connection and says Hello on it; goes on by RDMA where both sides have it.
+    async fn open(
+        &self,
+        priority: Priority,
+        ticket: &Ticket,
+    ) -> Result<(Stream, PeerInfo), DialError> {
         let address = self.address;
         let failed = |source| self.failed(source);
         let mut stream = self.reach(priority).await.map_err(failed)?;
-        let hello = handshake::hello(self.epoch, priority, self.link, info);
+        let adapter = self.config.adapter.as_ref();
+        let prepared = adapter.map(|adapter| Prepared::new(adapter, priority));
+        let prepared = prepared.transpose().map_err(|error| failed(error.into()))?;
+        let info = self.config.info.encode(&Besides {
+            ticket: Some(ticket.clone()),
+            endpoint: prepared.as_ref().map(Prepared::endpoint),
+        });
+        let hello = handshake::hello(self.epoch, priority, self.link, &info);
         let said = say(&mut stream, &hello).await;
         let mut buffer = Vec::new();
         // Also where it could not be said: a peer that refuses says why before it hangs up.
@@ -157,7 +169,17 @@ impl Dialler {
             Err(error) => return Err(failed(error)),
         };
         match answer.frame {
-            Frame::HelloAck(peer) => Ok((stream, PeerInfo::decode(&peer).0)),
+            Frame::HelloAck(peer) => {
+                let (info, besides) = PeerInfo::decode(&peer);
+                let stream = match prepared.zip(besides.endpoint) {
+                    None => stream,
+                    Some((here, there)) => here
+                        .connect(&there)
+                        .and_then(|connected| stream.upgrade(connected))
+                        .map_err(|error| failed(error.into()))?,
+                };
+                Ok((stream, info))
+            }
             Frame::Refuse(reason) => {
                 if reason.text() == ONLY_ENCRYPTED {
                     self.config.insecure.count();

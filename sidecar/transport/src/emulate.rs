@@ -16,6 +16,7 @@
 //! ```
 
 mod connection;
+mod fabric;
 mod options;
 mod pipe;
 mod relay;
@@ -23,6 +24,7 @@ mod room;
 mod timer;
 mod token;
 
+pub use fabric::{Fabric, FabricCounts};
 pub use options::{Direction, LinkOptions};
 pub use relay::{Relay, RelayError};
 pub use token::TokenClock;

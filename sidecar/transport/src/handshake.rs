@@ -15,10 +15,12 @@ use lynx_units::{Epoch, Priority};
 use tokio::sync::{mpsc, watch};
 
 use crate::link::{Connection, Link, LinkStats};
+use crate::peer::Besides;
+use crate::rdma::Adapter;
 use crate::receiving::{ReceiverEvents, ReceiverHandle, Receiving};
 use crate::sending::{SenderEvents, SenderHandle, Sending};
 use crate::stream::Stream;
-use crate::{Clock, PeerInfo, Tally, Ticket};
+use crate::{Carrier, Clock, PeerInfo, Tally, Ticket};
 
 /// How long each step of a handshake may take.
 pub(crate) const PATIENCE: Duration = SILENCE_LIMIT;
@@ -30,6 +32,7 @@ pub struct LinkConfig {
     pub(crate) info: PeerInfo,
     pub(crate) credentials: Option<Credentials>,
     pub(crate) insecure: Tally,
+    pub(crate) adapter: Option<Arc<dyn Adapter>>,
 }
 
 impl LinkConfig {
@@ -39,12 +42,13 @@ impl LinkConfig {
     /// # Errors
     /// The information is longer than a Hello may carry.
     pub fn new(clock: Clock, info: PeerInfo) -> Result<Self, EncodeError> {
-        match info.encode(None).len() + Ticket::ENCODED {
+        match info.encode(&Besides::default()).len() + Besides::ENCODED {
             0..=MAX_PEER_INFO => Ok(Self {
                 clock,
                 info,
                 credentials: None,
                 insecure: Tally::default(),
+                adapter: None,
             }),
             length => Err(EncodeError::PeerInfo(length)),
         }
@@ -57,6 +61,12 @@ impl LinkConfig {
             credentials,
             ..self
         }
+    }
+
+    /// The same by RDMA, where the peer has it too; by TCP where it hasn't.
+    #[must_use]
+    pub fn with_adapter(self, adapter: Option<Arc<dyn Adapter>>) -> Self {
+        Self { adapter, ..self }
     }
 
     /// The same with a number that counts the connections that came to nothing because the two sides don't trust each
@@ -95,6 +105,16 @@ impl Connected {
     pub fn identity(&self) -> Option<&PeerIdentity> {
         let [anchor, _] = &self.streams;
         anchor.identity()
+    }
+
+    /// What its bytes travel by: both connections by the same.
+    pub fn carrier(&self) -> Carrier {
+        let [anchor, residual] = &self.streams;
+        if anchor.carrier() == residual.carrier() {
+            anchor.carrier()
+        } else {
+            Carrier::Tcp
+        }
     }
 
     /// Where the peer's anchor connection comes from or goes to.

@@ -1,4 +1,4 @@
-//! The TCP driver that carries out what the protocol decides.
+//! The driver, over TCP or RDMA, that carries out what the protocol decides.
 //!
 //! A link is two TCP connections with one peer, one per priority, and one task that moves bytes between them and one side
 //! of [`lynx_protocol`]. The protocol says what goes next, where payload belongs and when to give up; this crate only reads,
@@ -20,7 +20,9 @@
 //! With credentials both connections are TLS 1.3, each side with a certificate; without, they are in clear. One that
 //! speaks the other way is told so.
 //!
-//! [`emulate`] has narrow links for demonstrations and tests.
+//! Where both sides have an RDMA adapter, a connection's bytes travel by RDMA once it is made ([`rdma`]).
+//!
+//! [`emulate`] has narrow links, and a model of RDMA, for demonstrations and tests.
 
 mod anteroom;
 mod backoff;
@@ -34,6 +36,7 @@ mod link;
 mod listener;
 mod outbound;
 mod peer;
+pub mod rdma;
 mod receiving;
 mod secure;
 mod segment;
@@ -53,9 +56,10 @@ pub use dialler::{DialError, Dialler};
 pub use handshake::{Connected, HandshakeError, LinkConfig};
 pub use link::{LinkStats, Watched};
 pub use listener::{ListenError, Listener, ONLY_ENCRYPTED};
-pub use peer::PeerInfo;
+pub use peer::{Besides, PeerInfo};
 pub use receiving::{ReceiverEvent, ReceiverEvents, ReceiverHandle};
 pub use segment::SegmentBytes;
 pub use sending::{LinkOver, SegmentPayload, SenderEvents, SenderHandle};
+pub use stream::Carrier;
 pub use tally::Tally;
 pub use ticket::Ticket;

@@ -91,7 +91,7 @@ impl Connection {
         loop {
             match self.outbound.write(&mut self.stream, side, clock) {
                 Ok(Wrote::Some) => {}
-                Ok(Wrote::Full) => drop(self.stream.tcp().writable().await),
+                Ok(Wrote::Full) => drop(self.stream.writable().await),
                 Ok(Wrote::Idle) | Err(_) => return,
             }
         }

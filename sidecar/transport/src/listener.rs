@@ -14,6 +14,8 @@ use lynx_tls::Credentials;
 
 use crate::anteroom::{Anteroom, Spoken, given_up};
 use crate::handshake::{Connected, HandshakeError, LinkConfig, PATIENCE, hear, say};
+use crate::peer::Besides;
+use crate::rdma::{Endpoint, Prepared};
 use crate::stream::Stream;
 use crate::{PeerInfo, Ticket, secure, socket};
 
@@ -76,6 +78,7 @@ struct Half {
     epoch: Epoch,
     info: PeerInfo,
     ticket: Ticket,
+    endpoint: Option<Endpoint>,
     version: u16,
     since: Timestamp,
 }
@@ -172,18 +175,15 @@ impl Listener {
 
     /// Takes or refuses a connection that has introduced itself.
     fn answer(&mut self, half: Half) {
-        let info = self.config.info.encode(None);
         let from = half.address.ip();
-        let answer = match self.check(&half) {
-            Ok(()) => {
-                self.remember(half.link, half.epoch);
-                Ok(info)
-            }
-            Err(reason) => Err(reason),
-        };
+        let checked = self.check(&half);
+        if checked.is_ok() {
+            self.remember(half.link, half.epoch);
+        }
+        let config = self.config.clone();
         self.greeting.admit(from, |spoken| {
             spoken.note();
-            reply(half, answer)
+            reply(half, config, checked)
         });
     }
 
@@ -263,7 +263,7 @@ impl Half {
             version: self.version,
             priority: self.priority,
             link: self.link,
-            info: self.info.encode(None).into(),
+            info: self.info.encode(&Besides::default()).into(),
         }
     }
 }
@@ -288,14 +288,15 @@ async fn introduction(
         return Err(HandshakeError::InClear);
     }
     socket::configure(stream.tcp(), hello.priority)?;
-    let (info, ticket) = PeerInfo::decode(&hello.info);
+    let (info, besides) = PeerInfo::decode(&hello.info);
     Ok(Greeted::Heard(Half {
         address,
         priority: hello.priority,
         link: hello.link,
         epoch: packet.epoch,
         info,
-        ticket: ticket.ok_or(HandshakeError::Unexpected)?,
+        ticket: besides.ticket.ok_or(HandshakeError::Unexpected)?,
+        endpoint: besides.endpoint,
         version: hello.version,
         since,
         stream,
@@ -303,15 +304,39 @@ async fn introduction(
 }
 
 /// Takes a connection, with who this side is, or refuses it.
-async fn reply(half: Half, answer: Result<Vec<u8>, Reason>) -> Result<Greeted, HandshakeError> {
-    match answer {
-        Ok(info) => take(half, info).await,
+async fn reply(
+    half: Half,
+    config: LinkConfig,
+    checked: Result<(), Reason>,
+) -> Result<Greeted, HandshakeError> {
+    match checked {
+        Ok(()) => take(half, &config).await,
         Err(reason) => turn_away(half, reason).await,
     }
 }
 
-async fn take(mut half: Half, info: Vec<u8>) -> Result<Greeted, HandshakeError> {
-    say(&mut half.stream, &handshake::accept(half.epoch, &info)).await?;
+/// Takes it; by RDMA where both sides have it, from this side's answer on.
+async fn take(mut half: Half, config: &LinkConfig) -> Result<Greeted, HandshakeError> {
+    let there = half.endpoint.zip(config.adapter.as_ref());
+    let prepared =
+        there.map(|(there, adapter)| Ok((there, Prepared::new(adapter, half.priority)?)));
+    let prepared: Option<(Endpoint, Prepared)> =
+        prepared.transpose().map_err(HandshakeError::Io)?;
+    let besides = Besides {
+        ticket: None,
+        endpoint: prepared.as_ref().map(|(_, prepared)| prepared.endpoint()),
+    };
+    let info = config.info.encode(&besides);
+    let accept = handshake::accept(half.epoch, &info);
+    match prepared {
+        None => say(&mut half.stream, &accept).await?,
+        Some((there, prepared)) => {
+            // The peer may write as soon as it has heard.
+            let connected = prepared.connect(&there)?;
+            say(&mut half.stream, &accept).await?;
+            half.stream = half.stream.upgrade(connected)?;
+        }
+    }
     Ok(Greeted::Taken(half))
 }
 

@@ -3,9 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Ticket;
+use crate::rdma::Endpoint;
 
-/// The key of the ticket's line.
+/// The keys of lines that are no facts.
 const TICKET: &str = "ticket";
+const ENDPOINT: &str = "endpoint";
+
+/// What travels with a node's information and is nobody else's to compare.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Besides {
+    /// What names the link over peer control.
+    pub ticket: Option<Ticket>,
+    /// Where this side's queue pair for the connection is.
+    pub endpoint: Option<Endpoint>,
+}
+
+impl Besides {
+    /// The most that it adds to a Hello.
+    pub(crate) const ENCODED: usize = Ticket::ENCODED + Endpoint::ENCODED;
+}
 
 /// What a node says about itself when a link comes up: a name for people, and facts that must be the same on both sides
 /// (codec version, profile hash, model fingerprint, layout, ...). Facts are short texts; send hashes of long ones.
@@ -58,11 +74,14 @@ impl PeerInfo {
         (!differences.is_empty()).then(|| differences.join("; "))
     }
 
-    /// As lines. A ticket comes right after the name, and is no fact: it is nobody else's to compare.
-    pub fn encode(&self, ticket: Option<&Ticket>) -> Vec<u8> {
+    /// As lines. What is no fact comes right after the name.
+    pub fn encode(&self, besides: &Besides) -> Vec<u8> {
         let mut lines = format!("name={}\n", self.name);
-        if let Some(ticket) = ticket {
+        if let Some(ticket) = &besides.ticket {
             lines.extend([TICKET, "=", ticket.secret(), "\n"]);
+        }
+        if let Some(endpoint) = &besides.endpoint {
+            lines.extend([ENDPOINT, "=", &endpoint.encode(), "\n"]);
         }
         for (key, value) in &self.facts {
             lines.extend([key.as_str(), "=", value.as_str(), "\n"]);
@@ -72,21 +91,24 @@ impl PeerInfo {
 
     /// Reads what [`encode`](Self::encode) wrote; a line without a `=` is a fact without a value. Only a line feed ends a
     /// line, so that what was read is written as it was.
-    pub fn decode(bytes: &[u8]) -> (Self, Option<Ticket>) {
+    pub fn decode(bytes: &[u8]) -> (Self, Besides) {
         let text = String::from_utf8_lossy(bytes);
         let mut info = Self::default();
-        let mut ticket = None;
-        for (index, line) in text.split_terminator('\n').enumerate() {
+        let mut besides = Besides::default();
+        // What may still come before the facts.
+        let mut head = ["name", TICKET, ENDPOINT].as_slice();
+        for line in text.split_terminator('\n') {
             let (key, value) = line.split_once('=').unwrap_or((line, ""));
-            if index == 0 && key == "name" {
-                value.clone_into(&mut info.name);
-            } else if index == 1 && key == TICKET {
-                ticket = Ticket::parse(value);
-            } else {
-                info.facts.insert(key.to_owned(), value.to_owned());
+            let place = head.iter().position(|known| *known == key);
+            head = place.map_or(&[], |place| &head[place + 1..]);
+            match place.map(|_| key) {
+                Some("name") => value.clone_into(&mut info.name),
+                Some(TICKET) => besides.ticket = Ticket::parse(value),
+                Some(_) => besides.endpoint = Endpoint::decode(value),
+                None => drop(info.facts.insert(key.to_owned(), value.to_owned())),
             }
         }
-        (info, ticket)
+        (info, besides)
     }
 }
 
@@ -107,13 +129,26 @@ mod tests {
         let info = PeerInfo::new("decode-1")
             .with("profile", "a=b")
             .with("co=dec\n", "1");
-        assert_eq!(PeerInfo::decode(&info.encode(None)), (info.clone(), None));
-        let ticket = Ticket::draw().unwrap();
-        let (read, same) = PeerInfo::decode(&info.encode(Some(&ticket)));
-        assert_eq!((read, same.as_ref()), (info, Some(&ticket)));
-        assert_eq!(PeerInfo::decode(b""), (PeerInfo::default(), None));
+        let ticket = Some(Ticket::draw().unwrap());
+        let endpoint = Some(Endpoint::of_tests());
+        let besides = |ticket: &Option<Ticket>, endpoint| Besides {
+            ticket: ticket.clone(),
+            endpoint,
+        };
+        for besides in [
+            Besides::default(),
+            besides(&ticket, None),
+            besides(&None, endpoint),
+            besides(&ticket, endpoint),
+        ] {
+            let bytes = info.encode(&besides);
+            assert!(bytes.len() <= info.encode(&Besides::default()).len() + Besides::ENCODED);
+            assert_eq!(PeerInfo::decode(&bytes), (info.clone(), besides));
+        }
+        let nothing = (PeerInfo::default(), Besides::default());
+        assert_eq!(PeerInfo::decode(b""), nothing);
         let odd = PeerInfo::decode(b"name=a\r\r\nb\r").0;
-        assert_eq!(PeerInfo::decode(&odd.encode(None)).0, odd);
+        assert_eq!(PeerInfo::decode(&odd.encode(&Besides::default())).0, odd);
     }
 
     #[test]

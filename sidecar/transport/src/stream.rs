@@ -1,7 +1,7 @@
-//! One connection's bytes, in clear or by TLS.
+//! One connection's bytes, in clear, by TLS or by RDMA.
 //!
-//! An enum and not a trait object: the link's loop reads and writes tens of thousands of times a second, and there are two
-//! kinds. Neither waits inside the loop; the waiting methods are for the first words, before there is a loop, and for the
+//! An enum and not a trait object: the link's loop reads and writes tens of thousands of times a second, and there are
+//! three kinds. Neither waits inside the loop; the waiting methods are for the first words, before there is a loop, and for the
 //! last.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -10,6 +10,7 @@ use lynx_tls::{Decrypted, PeerIdentity, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 
+use crate::rdma::{Paired, Remote};
 use crate::wire::Wire;
 
 /// A connection.
@@ -19,6 +20,8 @@ pub(crate) enum Stream {
     Plain(TcpStream),
     /// Its handshake is over.
     Tls(Box<Secured>),
+    /// The first words were said, and the rest goes by a queue pair.
+    Rdma(Box<Remote>),
 }
 
 /// A connection under TLS.
@@ -27,6 +30,15 @@ pub(crate) struct Secured {
     tcp: TcpStream,
     session: Session,
     peer: PeerIdentity,
+}
+
+/// What a link's bytes travel by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// TCP, with TLS where that is configured.
+    Tcp,
+    /// RDMA. In clear, also where the first words were said by TLS.
+    Rdma,
 }
 
 impl Secured {
@@ -41,7 +53,18 @@ impl Stream {
         match self {
             Self::Plain(tcp) => tcp,
             Self::Tls(secured) => &secured.tcp,
+            Self::Rdma(remote) => remote.tcp(),
         }
+    }
+
+    /// The same connection, going on by RDMA: its first words are said, and nothing is half read.
+    pub(crate) fn upgrade(self, by: Paired) -> io::Result<Self> {
+        let (tcp, peer) = match self {
+            Self::Plain(tcp) => (tcp, None),
+            Self::Tls(secured) => (secured.tcp, Some(secured.peer)),
+            Self::Rdma(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+        };
+        Ok(Self::Rdma(Box::new(Remote::new(by, tcp, peer))))
     }
 
     /// Who the peer's certificate says that it is; nobody without TLS.
@@ -49,11 +72,23 @@ impl Stream {
         match self {
             Self::Plain(_) => None,
             Self::Tls(secured) => Some(&secured.peer),
+            Self::Rdma(remote) => remote.identity(),
+        }
+    }
+
+    /// What the bytes travel by.
+    pub(crate) const fn carrier(&self) -> Carrier {
+        match self {
+            Self::Plain(_) | Self::Tls(_) => Carrier::Tcp,
+            Self::Rdma(_) => Carrier::Rdma,
         }
     }
 
     /// Waits until there are bytes, or, where `full`, until the socket takes some again.
     pub(crate) async fn ready(&self, full: bool) {
+        if let Self::Rdma(remote) = self {
+            return remote.ready().await;
+        }
         let mut unwritten = full;
         if let Self::Tls(secured) = self {
             if secured.session.has_plaintext() {
@@ -84,9 +119,20 @@ impl Stream {
         Ok(())
     }
 
+    /// Waits until it may take bytes again.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(_) | Self::Tls(_) => self.tcp().writable().await,
+            Self::Rdma(remote) => {
+                remote.ready().await;
+                Ok(())
+            }
+        }
+    }
+
     async fn writable_after(&self, error: io::Error) -> io::Result<()> {
         match error.kind() {
-            io::ErrorKind::WouldBlock => self.tcp().writable().await,
+            io::ErrorKind::WouldBlock => self.writable().await,
             io::ErrorKind::Interrupted => Ok(()),
             _ => Err(error),
         }
@@ -117,11 +163,17 @@ impl Stream {
                 return;
             }
         }
-        let tcp = match self {
+        if let Self::Rdma(remote) = self
+            && remote.drain().await.is_err()
+        {
+            return;
+        }
+        linger(match self {
             Self::Plain(tcp) => tcp,
             Self::Tls(secured) => &mut secured.tcp,
-        };
-        linger(tcp).await;
+            Self::Rdma(remote) => remote.tcp_mut(),
+        })
+        .await;
     }
 }
 
@@ -139,6 +191,7 @@ impl Wire for Stream {
         match self {
             Self::Plain(tcp) => tcp.try_read_vectored(into),
             Self::Tls(secured) => secured.read(into),
+            Self::Rdma(remote) => remote.read(into),
         }
     }
 
@@ -146,6 +199,7 @@ impl Wire for Stream {
         match self {
             Self::Plain(tcp) => tcp.try_write_vectored(from),
             Self::Tls(secured) => secured.write(from),
+            Self::Rdma(remote) => remote.write(from),
         }
     }
 
@@ -153,6 +207,7 @@ impl Wire for Stream {
         match self {
             Self::Plain(_) => Ok(()),
             Self::Tls(secured) => secured.flush(),
+            Self::Rdma(remote) => remote.flush(),
         }
     }
 }

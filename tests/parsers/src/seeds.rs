@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lynx_protocol::wire::{Ack, ChunkHeader, Credit, Frame, Heartbeat, Open, Packet};
 use lynx_protocol::{Code, Extent, Reason, handshake};
-use lynx_transport::PeerInfo;
+use lynx_transport::{Besides, PeerInfo};
 use lynx_units::{Bytes, Epoch, Priority, SegmentIndex, TransferId, UnitIndex};
 
 const PROFILE: &str = include_str!("../../../profiles/smollm2-135m-instruct.json");
@@ -55,7 +55,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
             PeerInfo::new("decode-1")
                 .with("codec", "1")
                 .with("model", "tiny")
-                .encode(None),
+                .encode(&Besides::default()),
         ],
         "peer_news" => vec![messages::news()],
         "pool_layout" => messages::layouts(),

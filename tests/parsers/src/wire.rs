@@ -42,9 +42,9 @@ pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
 /// (A second line `ticket` is no fact, so that one may be lost the first time.)
 pub(crate) fn peer_info(bytes: &[u8]) {
     let again = |bytes: &[u8]| {
-        let (info, ticket) = PeerInfo::decode(bytes);
+        let (info, besides) = PeerInfo::decode(bytes);
         assert_eq!(info.difference(&info), None);
-        info.encode(ticket.as_ref())
+        info.encode(&besides)
     };
     let written = again(&again(bytes));
     assert_eq!(again(&written), written);

@@ -29,7 +29,7 @@ pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
 
 pub(crate) fn config(clock: Clock, name: &str) -> LinkConfig {
     let config = LinkConfig::new(clock, PeerInfo::new(name).with("codec", "1")).unwrap();
-    config.with_credentials(super::credentials())
+    super::with_means(config)
 }
 
 /// What a transfer is made of: `segments` are (level, length), the same in each unit.

@@ -23,6 +23,7 @@ use std::sync::LazyLock;
 
 use lynx_tls::Credentials;
 use lynx_tls::authority::Authority;
+use lynx_transport::LinkConfig;
 
 const NAME: &str = "spiffe://test/ns/team/lynx/small";
 
@@ -30,6 +31,10 @@ static CREDENTIALS: LazyLock<Credentials> =
     LazyLock::new(|| Authority::new().unwrap().credentials(NAME).unwrap());
 
 /// What both sides of each link have: one certificate.
+fn with_means(config: LinkConfig) -> LinkConfig {
+    config.with_credentials(credentials())
+}
+
 fn credentials() -> Option<Credentials> {
     Some(CREDENTIALS.clone())
 }

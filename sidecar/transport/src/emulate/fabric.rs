@@ -1,0 +1,344 @@
+//! A model of RDMA: queue pairs of one process that write into each other's rings.
+//!
+//! What a queue pair promises is kept, and nothing more: writes of one queue pair happen in order, those of two in any; a
+//! write reads its source when it happens and not when it is posted; a write with immediate waits for a receive; what was
+//! posted when a connection fails never completes. When each happens is drawn from a seed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use lynx_units::Priority;
+
+use crate::rdma::{Adapter, Completion, Endpoint, Queue, Sizes};
+
+/// The model.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    state: Arc<Mutex<State>>,
+}
+
+/// What has been asked of the cards of a [`Fabric`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FabricCounts {
+    /// Bytes that were written.
+    pub bytes: u64,
+    /// Writes, with immediate or without.
+    pub requests: u64,
+    /// Those of more than a kibibyte: chunks.
+    pub long: u64,
+    /// Completions that senders were told of.
+    pub signalled: u64,
+    /// Writes with immediate that found no receive.
+    pub not_ready: u64,
+    /// The most that any queue pair had under way at a time.
+    pub most_under_way: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    random: u64,
+    next: u32,
+    pairs: BTreeMap<u32, Pair>,
+    counts: FabricCounts,
+}
+
+/// One queue pair.
+#[derive(Debug)]
+struct Pair {
+    sizes: Sizes,
+    key: u32,
+    ring: Vec<u8>,
+    staging: Vec<u8>,
+    peer: Option<Endpoint>,
+    posted: VecDeque<Posted>,
+    receives: u32,
+    completions: VecDeque<Completion>,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Posted {
+    part: Range<usize>,
+    to: u32,
+    /// And whether its completion is told.
+    immediate: Option<(u32, bool)>,
+}
+
+/// One end, as its link has it.
+#[derive(Debug)]
+struct End {
+    fabric: Fabric,
+    number: u32,
+    /// What is being written into the staging memory.
+    staging: Vec<u8>,
+}
+
+impl Fabric {
+    /// Without queue pairs. The seed decides when writes happen.
+    pub fn new(seed: u64) -> Self {
+        let state = State {
+            random: seed,
+            next: 1,
+            ..State::default()
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// For either side of a link.
+    pub fn adapter(&self) -> Arc<dyn Adapter> {
+        Arc::new(self.clone())
+    }
+
+    /// What has been asked so far.
+    pub fn counts(&self) -> FabricCounts {
+        self.state().counts
+    }
+
+    /// Every connection fails, as where a cable is pulled.
+    pub fn fail(&self) {
+        let mut state = self.state();
+        for pair in state.pairs.values_mut() {
+            pair.fail("transport retry counter exceeded");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Adapter for Fabric {
+    fn queue(&self, _: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
+        let mut state = self.state();
+        let number = state.next;
+        state.next += 1;
+        let key = state.draw();
+        let pair = Pair {
+            sizes,
+            key,
+            ring: vec![0; sizes.ring as usize],
+            staging: vec![0; sizes.staging as usize],
+            peer: None,
+            posted: VecDeque::new(),
+            receives: 0,
+            completions: VecDeque::new(),
+            waker: None,
+        };
+        state.pairs.insert(number, pair);
+        drop(state);
+        Ok(Box::new(End {
+            fabric: self.clone(),
+            number,
+            staging: vec![0; sizes.staging as usize],
+        }))
+    }
+}
+
+impl Queue for End {
+    fn endpoint(&self) -> Endpoint {
+        let state = self.fabric.state();
+        let pair = &state.pairs[&self.number];
+        Endpoint {
+            queue_pair: self.number,
+            packet: 0,
+            gid: [0; 16],
+            lid: 0,
+            mtu: 4096,
+            address: 0,
+            key: pair.key,
+            ring: pair.sizes.ring,
+        }
+    }
+
+    fn connect(&mut self, peer: &Endpoint) -> io::Result<()> {
+        let mut state = self.fabric.state();
+        let known = state.pairs.get(&peer.queue_pair);
+        if known.is_none_or(|there| there.key != peer.key) {
+            return Err(io::Error::other(
+                "there is no such queue pair on this fabric",
+            ));
+        }
+        if let Some(pair) = state.pairs.get_mut(&self.number) {
+            pair.peer = Some(*peer);
+            pair.receives = pair.sizes.receives;
+        }
+        Ok(())
+    }
+
+    fn staging(&mut self, part: Range<usize>) -> &mut [u8] {
+        self.staging.get_mut(part).unwrap_or_default()
+    }
+
+    fn copy_out(&self, from: usize, into: &mut [u8]) {
+        let state = self.fabric.state();
+        let ring = &state.pairs[&self.number].ring;
+        into.copy_from_slice(&ring[from..from + into.len()]);
+    }
+
+    fn write(&mut self, part: Range<usize>, to: u32) -> io::Result<()> {
+        self.post(part, to, None)
+    }
+
+    fn write_with(
+        &mut self,
+        part: Range<usize>,
+        to: u32,
+        immediate: u32,
+        told: bool,
+    ) -> io::Result<()> {
+        self.post(part, to, Some((immediate, told)))
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        let mut state = self.fabric.state();
+        state.step();
+        let pair = state.pairs.get_mut(&self.number)?;
+        let completion = pair.completions.pop_front()?;
+        if matches!(completion, Completion::Received(_)) {
+            pair.receives += 1;
+        }
+        Some(completion)
+    }
+
+    fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.fabric.state();
+        state.step();
+        let Some(pair) = state.pairs.get_mut(&self.number) else {
+            return Poll::Ready(());
+        };
+        if !pair.completions.is_empty() {
+            return Poll::Ready(());
+        }
+        // Whoever has something under way looks again: nobody else makes it happen.
+        if !pair.posted.is_empty() {
+            context.waker().wake_by_ref();
+        }
+        pair.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl End {
+    fn post(&self, part: Range<usize>, to: u32, immediate: Option<(u32, bool)>) -> io::Result<()> {
+        let mut state = self.fabric.state();
+        let Some(pair) = state.pairs.get_mut(&self.number) else {
+            return Err(io::Error::other("the queue pair is gone"));
+        };
+        if pair.posted.len() == pair.sizes.sends as usize {
+            return Err(io::Error::other("the send queue is full"));
+        }
+        let overlaps =
+            |posted: &Posted| posted.part.start < part.end && part.start < posted.part.end;
+        if pair.posted.iter().any(overlaps) {
+            return Err(io::Error::other(
+                "staging memory was written while it was under way",
+            ));
+        }
+        if let (Some(there), Some(here)) = (
+            pair.staging.get_mut(part.clone()),
+            self.staging.get(part.clone()),
+        ) {
+            there.copy_from_slice(here);
+        }
+        let bytes = part.len() as u64;
+        pair.posted.push_back(Posted {
+            part,
+            to,
+            immediate,
+        });
+        let under_way = pair.posted.len();
+        let counts = &mut state.counts;
+        counts.bytes += bytes;
+        counts.requests += 1;
+        counts.long += u64::from(bytes > 1024);
+        counts.signalled += u64::from(immediate.is_some_and(|(_, told)| told));
+        counts.most_under_way = counts.most_under_way.max(under_way);
+        Ok(())
+    }
+}
+
+/// The peer's next write finds nobody.
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut state = self.fabric.state();
+        state.pairs.remove(&self.number);
+        for pair in state.pairs.values_mut() {
+            if pair.peer.is_some_and(|peer| peer.queue_pair == self.number) {
+                pair.fail("the peer's queue pair is gone");
+            }
+        }
+    }
+}
+
+impl State {
+    /// Has some of what is posted happen.
+    fn step(&mut self) {
+        let numbers: Vec<u32> = self.pairs.keys().copied().collect();
+        for number in numbers {
+            while !self.draw().is_multiple_of(4) && self.happen(number) {}
+        }
+    }
+
+    /// Has the oldest write of a queue pair happen; whether it did.
+    fn happen(&mut self, number: u32) -> bool {
+        let Some(from) = self.pairs.get(&number) else {
+            return false;
+        };
+        let (Some(posted), Some(to)) = (from.posted.front(), from.peer) else {
+            return false;
+        };
+        let bytes = from.staging[posted.part.clone()].to_vec();
+        let (place, immediate) = (posted.to as usize, posted.immediate);
+        let Some(there) = self.pairs.get_mut(&to.queue_pair) else {
+            return false;
+        };
+        if let Some((immediate, _)) = immediate {
+            if there.receives == 0 {
+                self.counts.not_ready += 1;
+                return false;
+            }
+            there.receives -= 1;
+            there.completions.push_back(Completion::Received(immediate));
+        }
+        there.ring[place..place + bytes.len()].copy_from_slice(&bytes);
+        there.wake();
+        if let Some(here) = self.pairs.get_mut(&number) {
+            here.posted.pop_front();
+            if immediate.is_some_and(|(_, told)| told) {
+                here.completions.push_back(Completion::Sent);
+                here.wake();
+            }
+        }
+        true
+    }
+
+    /// The next number of splitmix64, its upper half.
+    fn draw(&mut self) -> u32 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let [.., a, b, c, d] = mixed.to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+}
+
+impl Pair {
+    fn fail(&mut self, why: &str) {
+        self.posted.clear();
+        self.completions
+            .push_back(Completion::Failed(why.to_owned()));
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! A connection over RDMA: the same stream of bytes, written by the network card into a ring that the peer has registered.
+//!
+//! Each of a link's two connections is first a TCP connection, with TLS where that is configured, on which the two sides
+//! say Hello. Where both have an [`Adapter`], the Hellos carry [`Endpoint`]s too, and from then on bytes travel by a
+//! reliable queue pair: a message is an RDMA write of up to one chunk with its frame, the last part of it *with immediate*
+//! (the number of bytes), so that the receiving side hears of it without a receive buffer of its own. The TCP connection
+//! stays, silent: its end says that the peer's process has died, which a queue pair notices only when it is written to.
+//!
+//! So [`protocol`](lynx_protocol), frames, handshake and the link's loop know nothing of RDMA: it is one more kind of
+//! stream. What that costs is one copy on each side, into registered memory and out of it; what it gains is that no peer's
+//! write, however late, lands where anything is kept: a byte of the ring is written again only after it has been taken out,
+//! and the ring is deregistered with the link's epoch. A copy is what a codec makes anyway, which takes planes apart and puts
+//! them together.
+//!
+//! Few chunks are with the card at a time ([`MOST_LONG`](outgoing::MOST_LONG)): what is there can't be overtaken. No shared receive queue: receives here have no memory, and with a queue of its own no link's flood takes the
+//! receives of another.
+//!
+//! Nothing here touches a device. That is an [`Adapter`]'s, and [`emulate`](crate::emulate) has one that is a model.
+
+mod endpoint;
+mod incoming;
+mod outgoing;
+mod queue;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use endpoint::Endpoint;
+pub use queue::{Adapter, Completion, Queue, Sizes};
+pub(crate) use stream::{Paired, Prepared, Remote};

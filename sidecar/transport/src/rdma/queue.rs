@@ -1,0 +1,88 @@
+//! What this crate needs of a network card.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::Range;
+use std::task::{Context, Poll};
+
+use lynx_units::Priority;
+
+use super::Endpoint;
+
+/// What a queue pair is to have, in bytes and in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The ring that the peer writes into.
+    pub ring: u32,
+    /// Registered memory that this side writes from.
+    pub staging: u32,
+    /// Most work requests that are posted and not complete.
+    pub sends: u32,
+    /// Most receives that are posted; each is of a write with immediate, and has no memory.
+    pub receives: u32,
+}
+
+/// A network card's port, as links use it.
+pub trait Adapter: Debug + Send + Sync {
+    /// A queue pair for one connection of a link, with its own completion queue, ring and staging memory, which nobody has
+    /// connected. The priority decides its service level and traffic class.
+    ///
+    /// # Errors
+    /// The card or the system has no room: with what to change.
+    fn queue(&self, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>>;
+}
+
+/// A reliable queue pair with the memory that belongs to it.
+pub trait Queue: Debug + Send + Sync {
+    /// What the peer has to know.
+    fn endpoint(&self) -> Endpoint;
+
+    /// Makes it one end of a connection. Receives are posted before the peer can send.
+    ///
+    /// # Errors
+    /// The card does not take what the peer says of itself.
+    fn connect(&mut self, peer: &Endpoint) -> io::Result<()>;
+
+    /// Part of the memory that is written from. What is part of a write under way must be left alone.
+    fn staging(&mut self, part: Range<usize>) -> &mut [u8];
+
+    /// Copies out of the ring, from this offset on; the caller keeps within it.
+    fn copy_out(&self, from: usize, into: &mut [u8]);
+
+    /// Writes this part of the staging memory into the peer's ring, from this offset on. Its completion is not told.
+    ///
+    /// # Errors
+    /// The card takes no more.
+    fn write(&mut self, part: Range<usize>, to: u32) -> io::Result<()>;
+
+    /// The same, with a number for the peer; the part may be empty. Where it is to be `told`, it completes after all that was
+    /// posted before it.
+    ///
+    /// # Errors
+    /// The card takes no more.
+    fn write_with(
+        &mut self,
+        part: Range<usize>,
+        to: u32,
+        immediate: u32,
+        told: bool,
+    ) -> io::Result<()>;
+
+    /// The next completion; a receive that completed is posted again.
+    fn poll(&mut self) -> Option<Completion>;
+
+    /// Ready once there may be completions, or where there have been since [`poll`](Self::poll) last said that there are
+    /// none.
+    fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()>;
+}
+
+/// Something that the card has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// The next [`write_with`](Queue::write_with) that is to be told, and all before it, are in the peer's memory.
+    Sent,
+    /// The peer has written with this number, and all that it wrote before is here.
+    Received(u32),
+    /// The connection is over, and why.
+    Failed(String),
+}

@@ -1,0 +1,231 @@
+//! Both halves of a stream against a model of it: a queue of bytes, and memory that remembers who may write to it.
+
+use std::collections::VecDeque;
+
+use super::incoming::{Immediate, Incoming, Violation};
+use super::outgoing::{LONGEST, MOST_LONG, MOST_SHORT, MOST_UNTAKEN, MOST_WORDS, Outgoing, Pieces};
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, bolero::TypeGenerator)]
+enum Step {
+    /// The application writes up to so many bytes.
+    Write(u32),
+    /// The card does the oldest thing.
+    Card,
+    /// The receiving application takes out up to so many bytes.
+    Read(u16),
+    /// The receiving side says what is taken out, if there is reason to.
+    Tell,
+    /// The sending side hears the oldest word.
+    Hear,
+}
+
+/// A message that the card has.
+struct Message {
+    /// Its place in the staging memory.
+    place: usize,
+    /// The first byte of the stream, the length and the place in the ring of each.
+    writes: Vec<(u64, usize, usize)>,
+    told: bool,
+}
+
+/// A stream between a sender and a receiver.
+struct World {
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// Which byte of the stream is at each place of the ring, and whether it may be written over.
+    ring: Vec<Option<u64>>,
+    with_card: VecDeque<Message>,
+    words: VecDeque<u32>,
+    written: u64,
+    read: u64,
+}
+
+impl World {
+    fn new(ring: u32) -> Self {
+        Self {
+            outgoing: Outgoing::new(ring),
+            incoming: Incoming::new(ring),
+            ring: vec![None; ring as usize],
+            with_card: VecDeque::new(),
+            words: VecDeque::new(),
+            written: 0,
+            read: 0,
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Write(wanted) => self.write(wanted),
+            Step::Card => self.card(),
+            Step::Read(most) => self.read(most.into()),
+            Step::Tell => {
+                if let Some(messages) = self.incoming.to_tell() {
+                    self.incoming.told();
+                    self.words.push_back(messages);
+                }
+            }
+            Step::Hear => {
+                if let Some(messages) = self.words.pop_front() {
+                    self.outgoing.taken(messages).unwrap();
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, wanted: u32) {
+        let length = self.outgoing.room(wanted as usize);
+        if length == 0 {
+            return;
+        }
+        let place = self.outgoing.place(length);
+        assert!(
+            !self.with_card.iter().any(|message| message.place == place),
+            "its bytes are under way"
+        );
+        let length = u32::try_from(length).unwrap();
+        let Pieces { first, last, told } = self.outgoing.post(length);
+        let mut staged = place;
+        let mut writes = Vec::new();
+        for piece in first.into_iter().chain([last]) {
+            assert_eq!(piece.from.start, staged, "one piece after the other");
+            staged = piece.from.end;
+            let to = piece.to as usize;
+            assert!(to + piece.from.len() <= self.ring.len(), "within the ring");
+            writes.push((self.written, piece.from.len(), to));
+            self.written += piece.from.len() as u64;
+        }
+        assert_eq!(staged, place + length as usize);
+        assert!(staged <= Outgoing::STAGING && length as usize <= LONGEST);
+        self.with_card.push_back(Message {
+            place,
+            writes,
+            told,
+        });
+        assert!(self.with_card.len() <= MOST_LONG + MOST_SHORT);
+    }
+
+    fn card(&mut self) {
+        let Some(Message { writes, told, .. }) = self.with_card.pop_front() else {
+            return;
+        };
+        let mut length = 0;
+        for (first, bytes, to) in writes {
+            for (place, byte) in self.ring[to..to + bytes].iter_mut().zip(first..) {
+                assert_eq!(*place, None, "written over before it was taken out");
+                *place = Some(byte);
+            }
+            length += u32::try_from(bytes).unwrap();
+        }
+        self.incoming.arrived(length).unwrap();
+        if told {
+            self.outgoing.sent().unwrap();
+        }
+    }
+
+    fn read(&mut self, most: usize) {
+        let Some(next) = self.incoming.next(most) else {
+            return;
+        };
+        assert!(next.len() <= most);
+        for place in &mut self.ring[next.clone()] {
+            assert_eq!(place.take(), Some(self.read), "bytes in order, each once");
+            self.read += 1;
+        }
+        self.incoming.take(next.len());
+    }
+}
+
+#[test]
+fn whatever_happens_bytes_come_in_order_and_nothing_is_written_over() {
+    bolero::check!()
+        .with_type::<(u16, Vec<Step>)>()
+        .for_each(|(ring, steps)| {
+            let mut world = World::new(u32::from(*ring) + 1);
+            for step in steps {
+                world.step(*step);
+            }
+            // From wherever that was, the rest comes too, and there is room for more: nobody waits for ever.
+            for _ in 0..4 * MOST_UNTAKEN {
+                world.step(Step::Card);
+                while world.incoming.next(1).is_some() {
+                    world.step(Step::Read(u16::MAX));
+                }
+                world.step(Step::Tell);
+                world.step(Step::Hear);
+            }
+            assert_eq!(world.read, world.written);
+            assert!(world.outgoing.room(1) > 0 && world.outgoing.room(1 << 20) > 0);
+        });
+}
+
+#[test]
+fn of_short_messages_one_in_eight_is_told() {
+    let mut outgoing = Outgoing::new(1000);
+    let mut told = Vec::new();
+    for _ in 0..MOST_SHORT {
+        assert_eq!(outgoing.room(1), 1);
+        told.push(outgoing.post(1).told);
+    }
+    assert_eq!(
+        outgoing.room(1),
+        0,
+        "no place in the staging memory is free"
+    );
+    assert_eq!(told.iter().filter(|told| **told).count(), MOST_SHORT / 8);
+    outgoing.sent().unwrap();
+    assert_eq!(
+        outgoing.room(1),
+        1,
+        "what was told is done, and all before it"
+    );
+}
+
+#[test]
+fn who_waits_for_what_nothing_is_said_of_says_a_word() {
+    let mut outgoing = Outgoing::new(1000);
+    assert!(!outgoing.is_untold(), "there is nothing");
+    outgoing.post(1);
+    assert!(outgoing.is_untold());
+    outgoing.said();
+    assert!(!outgoing.is_untold());
+    outgoing.sent().unwrap();
+    assert!(outgoing.is_idle());
+    for _ in 0..MOST_WORDS {
+        assert!(outgoing.may_say());
+        outgoing.said();
+    }
+    assert!(!outgoing.may_say());
+}
+
+#[test]
+fn what_a_peer_can_not_have_done_is_told() {
+    let mut incoming = Incoming::new(1 << 20);
+    let long = u32::try_from(LONGEST).unwrap() + 1;
+    assert_eq!(incoming.arrived(0), Err(Violation::Length(0)));
+    assert_eq!(incoming.arrived(long), Err(Violation::Length(long)));
+    for _ in 0..3 {
+        incoming.arrived(long - 1).unwrap();
+    }
+    assert_eq!(incoming.arrived(long - 1), Err(Violation::Overrun));
+    let mut incoming = Incoming::new(1 << 20);
+    for _ in 0..MOST_UNTAKEN {
+        incoming.arrived(1).unwrap();
+    }
+    assert_eq!(incoming.arrived(1), Err(Violation::Overrun));
+    let mut outgoing = Outgoing::new(1000);
+    assert_eq!(outgoing.taken(1), Err(Violation::Taken));
+    assert_eq!(outgoing.sent(), Err(Violation::Card));
+}
+
+#[test]
+fn an_immediate_is_read_as_it_was_written() {
+    for immediate in [
+        Immediate::Message(1),
+        Immediate::Message(u32::MAX >> 1),
+        Immediate::Taken(0),
+        Immediate::Taken(64),
+    ] {
+        assert_eq!(Immediate::decode(immediate.encode()), immediate);
+    }
+}
