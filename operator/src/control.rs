@@ -13,6 +13,7 @@ use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::{AnchorMode, Fidelity, Objective};
+use lynx_governor::width::{Controller, Decision, Link, Mode, Seen, Wanted};
 use lynx_policy::Bounds;
 use lynx_proto::operator::v1::{self, ClassWidth, Policy, Role};
 use lynx_units::{Timestamp, Width};
@@ -20,13 +21,12 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::anchor::damping::Limits;
-use crate::anchor::{Controller, Decision, Mode, Wanted};
 use crate::reconcile::{Context, key};
 use crate::scaling::autoscale::{self, Autoscaler, Load, Settings};
 use crate::status::Summary;
 use crate::status::summary::Facts;
-use crate::streams::{Agent, Key};
+use crate::streams::registry::LinkSeen;
+use crate::streams::{Agent, Key, Window};
 
 /// Agents report about as often.
 const TICK: Duration = Duration::from_secs(2);
@@ -128,7 +128,7 @@ impl Control {
         let fleet = self.fleets.entry(key.clone()).or_insert_with(|| {
             context.remember(&key, |memory| memory.summary = Summary::resume(object));
             Fleet {
-                anchor: resumed(object, wanted),
+                anchor: resumed(object, wanted, context.hub.now()),
                 autoscaler: Autoscaler::default(),
             }
         });
@@ -136,7 +136,7 @@ impl Control {
         let (links, loads) = self.context.hub.with(&key, |registry, now| {
             let window = registry.take_window(&key);
             let links = registry.links(&key, now);
-            if fleet.anchor.tick(&window, &links, now) {
+            if tick(&mut fleet.anchor, &window, &links, now) {
                 let Decision { width, rate, .. } = fleet.anchor.decision();
                 tracing::info!(namespace = key.namespace, deployment = key.name, bits = %width, %rate, "the anchor's width changed");
             }
@@ -274,15 +274,33 @@ fn wanted(object: &LynxDeployment) -> Option<Wanted> {
     })
 }
 
+/// Tells the controller what was reported; whether a width changed.
+fn tick(anchor: &mut Controller, window: &Window, links: &[LinkSeen], now: Timestamp) -> bool {
+    let up = links.iter().filter(|link| link.up);
+    let links: Vec<_> = up
+        .map(|link| Link {
+            class: link.class,
+            rate: link.rate,
+        })
+        .collect();
+    let seen = Seen {
+        links: &links,
+        drafts: &window.drafts(),
+        token_time: window.token_time(),
+        kv: window.transfer_bytes(),
+    };
+    anchor.tick(&seen, now)
+}
+
 /// A controller that goes on from the width that the last leader had chosen.
-fn resumed(object: &LynxDeployment, wanted: Wanted) -> Controller {
-    let mut controller = Controller::new(wanted, Limits::default());
+fn resumed(object: &LynxDeployment, wanted: Wanted, now: Timestamp) -> Controller {
+    let mut controller = Controller::new(wanted);
     let anchor = object
         .status
         .as_ref()
         .and_then(|status| status.anchor.as_ref());
     if let Some(anchor) = anchor.filter(|anchor| anchor.reason != "NoLinkMeasured") {
-        controller.resume(anchor.bits.width());
+        controller.resume(anchor.bits.width(), now);
     }
     controller
 }

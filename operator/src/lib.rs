@@ -2,13 +2,12 @@
 //!
 //! Data flows one way. [`reconcile`] reads an object and what exists of it, [`validate`] refuses what can't work, [`build`]
 //! turns the spec into objects (pure), and reconcile applies them and writes the [`status`]. Beside that runs one loop
-//! ([`control`]) over what agents report on their [`streams`]: it decides the [`anchor`] policy and the [`scaling`], which
-//! are pure as well.
+//! ([`control`]) over what agents report on their [`streams`]: it asks `lynx-governor` for
+//! the anchor's width and the pools' sizes, and [`scaling`] carries the latter out.
 //!
 //! Every replica watches and answers; only the one that holds the Lease writes. The agents work without all of this: they
 //! keep the last policy and the last peers.
 
-pub mod anchor;
 pub mod build;
 pub mod clock;
 pub mod config;

@@ -8,4 +8,4 @@ pub mod service;
 pub mod window;
 
 pub use registry::{Agent, Key, Registry, StreamId};
-pub use window::{Drafts, Window};
+pub use window::Window;

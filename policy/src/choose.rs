@@ -4,9 +4,8 @@ use core::time::Duration;
 
 use lynx_units::{BitRate, Bytes, Timestamp, Width};
 
-use crate::cost::Arrival;
 use crate::draft::worth_drafting;
-use crate::{Acceptance, Costs, DraftInputs, Fidelity, draft_depth, expected_accepted};
+use crate::{Acceptance, Arrival, Costs, DraftInputs, Fidelity, draft_depth, expected_accepted};
 
 /// BF16 bits of an element.
 const BF16_BITS: f64 = 16.0;
@@ -96,86 +95,93 @@ pub struct Expected {
     pub verified: Duration,
 }
 
-/// The width within the bounds that serves the objective best.
-///
-/// Candidates are the widths of the acceptance's prior and the two bounds. Of equals the narrowest wins: it is the one
-/// that still helps if the link turns out slower. While the link's rate is unknown, or there is nothing to send, the
-/// answer is four bits, moved into the bounds.
-pub fn choose_width(inputs: &Inputs<'_>) -> Choice {
-    let Some(seconds_per_bit) = seconds_per_bit(inputs) else {
-        let four = Width::from_bits(4).unwrap_or(Width::FULL);
-        return Choice {
-            width: inputs.bounds.clamp(four),
-            expected: None,
-        };
-    };
-    let Bounds { min, max } = inputs.bounds;
-    let mut best = min;
-    let mut least = cost(inputs, min, seconds_per_bit);
-    let between = inputs.acceptance.prior().widths();
-    for width in between
-        .filter(|width| (min..max).contains(width))
-        .chain([max])
-    {
-        let cost = cost(inputs, width, seconds_per_bit);
-        if cost < least {
-            (best, least) = (width, cost);
+impl Objective {
+    /// What a request costs that gets its KV at these times, where a drafted token is accepted with chance `rate`:
+    /// seconds, of which only the difference between two widths has a meaning.
+    pub fn cost(self, arrival: Arrival, rate: f64, costs: &Costs) -> f64 {
+        match self {
+            Self::FirstTokens => first_tokens(arrival, rate, costs),
+            Self::Verified => verified(arrival, rate, costs),
         }
     }
+}
+
+impl Inputs<'_> {
+    /// The widths that a choice is between, ascending: those of the acceptance's prior within the bounds, and the bounds.
+    pub fn candidates(&self) -> impl Iterator<Item = Width> {
+        let Bounds { min, max } = self.bounds;
+        let between = self.acceptance.prior().widths();
+        let between = between.filter(move |width| min < *width && *width < max);
+        let last = (min < max).then_some(max);
+        core::iter::once(min).chain(between).chain(last)
+    }
+
+    /// What `width` is expected to cost, as [`Objective::cost`]; `None` while the link's rate is unknown, or there is
+    /// nothing to send.
+    pub fn cost(&self, width: Width) -> Option<f64> {
+        let arrival = self.arrival(width)?;
+        let rate = self.acceptance.rate(width, self.now);
+        Some(self.objective.cost(arrival, rate, &self.costs))
+    }
+
+    fn arrival(&self, width: Width) -> Option<Arrival> {
+        let bf16 = self.link.time_for(self.kv)?.as_secs_f64();
+        let seconds_per_bit = (bf16 > 0.0).then_some(bf16 / BF16_BITS)?;
+        let anchor = width.bits() + self.overhead;
+        let full = self.fidelity.bits_per_element(self.overhead);
+        Some(Arrival {
+            anchor: anchor * seconds_per_bit,
+            full: full.max(anchor) * seconds_per_bit,
+        })
+    }
+}
+
+/// The width within the bounds that serves the objective best.
+///
+/// Of equals the narrowest wins: it is the one that still helps if the link turns out slower. While the link's rate is
+/// unknown, or there is nothing to send, the answer is four bits, moved into the bounds.
+pub fn choose_width(inputs: &Inputs<'_>) -> Choice {
+    let mut best: Option<(Width, f64)> = None;
+    for width in inputs.candidates() {
+        if let Some(cost) = inputs.cost(width)
+            && best.is_none_or(|(_, least)| cost < least)
+        {
+            best = Some((width, cost));
+        }
+    }
+    let four = Width::from_bits(4).unwrap_or(Width::FULL);
+    let width = best.map_or_else(|| inputs.bounds.clamp(four), |(width, _)| width);
     Choice {
-        width: best,
-        expected: Some(expected(inputs, best, seconds_per_bit)),
+        width,
+        expected: inputs
+            .arrival(width)
+            .map(|arrival| expected(inputs, width, arrival)),
     }
 }
 
-/// How long one bit of every element takes on the link.
-fn seconds_per_bit(inputs: &Inputs<'_>) -> Option<f64> {
-    let bf16 = inputs.link.time_for(inputs.kv)?.as_secs_f64();
-    (bf16 > 0.0).then_some(bf16 / BF16_BITS)
-}
-
-fn arrival(inputs: &Inputs<'_>, width: Width, seconds_per_bit: f64) -> Arrival {
-    let anchor = width.bits() + inputs.overhead;
-    let full = inputs.fidelity.bits_per_element(inputs.overhead);
-    Arrival {
-        anchor: anchor * seconds_per_bit,
-        full: full.max(anchor) * seconds_per_bit,
-    }
-}
-
-/// Seconds; only the difference between two widths has a meaning.
-fn cost(inputs: &Inputs<'_>, width: Width, seconds_per_bit: f64) -> f64 {
-    match inputs.objective {
-        Objective::FirstTokens => first_tokens(inputs, width, seconds_per_bit),
-        Objective::Verified => verified(inputs, width, seconds_per_bit),
-    }
-}
-
-fn first_tokens(inputs: &Inputs<'_>, width: Width, seconds_per_bit: f64) -> f64 {
-    let rate = inputs.acceptance.rate(width, inputs.now);
+fn first_tokens(arrival: Arrival, rate: f64, costs: &Costs) -> f64 {
     let tokens = f64::from(PROVISIONAL_TOKENS);
     let taken_back = tokens - expected_accepted(rate, tokens);
-    arrival(inputs, width, seconds_per_bit).anchor + taken_back * inputs.costs.token.as_secs_f64()
+    arrival.anchor + taken_back * costs.token.as_secs_f64()
 }
 
 /// The mean time of the 32nd verified token: the verification gives the accepted tokens and one more, decode steps
 /// give the rest.
-fn verified(inputs: &Inputs<'_>, width: Width, seconds_per_bit: f64) -> f64 {
-    let token = inputs.costs.token.as_secs_f64();
-    let Arrival { anchor, full } = arrival(inputs, width, seconds_per_bit);
-    let rate = inputs.acceptance.rate(width, inputs.now);
-    let depth = worth_drafting((full - anchor) / token, rate, &inputs.costs);
+fn verified(arrival: Arrival, rate: f64, costs: &Costs) -> f64 {
+    let token = costs.token.as_secs_f64();
+    let Arrival { anchor, full } = arrival;
+    let depth = worth_drafting((full - anchor) / token, rate, costs);
     let steps_only = full + VERIFIED_TOKENS * token;
     if depth > 0.0 {
         let accepted = expected_accepted(rate, depth.min(VERIFIED_TOKENS - 1.0));
-        steps_only + inputs.costs.extra(depth) - accepted * token
+        steps_only + costs.extra(depth) - accepted * token
     } else {
         steps_only
     }
 }
 
-fn expected(inputs: &Inputs<'_>, width: Width, seconds_per_bit: f64) -> Expected {
-    let Arrival { anchor, full } = arrival(inputs, width, seconds_per_bit);
+fn expected(inputs: &Inputs<'_>, width: Width, arrival: Arrival) -> Expected {
+    let Arrival { anchor, full } = arrival;
     let rate = inputs.acceptance.rate(width, inputs.now);
     let depth = draft_depth(&DraftInputs {
         full_due_in: duration(full - anchor),
@@ -188,7 +194,7 @@ fn expected(inputs: &Inputs<'_>, width: Width, seconds_per_bit: f64) -> Expected
         full: duration(full),
         depth,
         accepted: expected_accepted(rate, f64::from(depth)),
-        verified: duration(verified(inputs, width, seconds_per_bit)),
+        verified: duration(verified(arrival, rate, &inputs.costs)),
     }
 }
 

@@ -40,9 +40,11 @@ impl Fidelity {
 
 /// When the parts of a transfer are there, in seconds after its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Arrival {
-    pub(crate) anchor: f64,
-    pub(crate) full: f64,
+pub struct Arrival {
+    /// The anchor.
+    pub anchor: f64,
+    /// Everything; no earlier than the anchor.
+    pub full: f64,
 }
 
 impl Costs {

@@ -69,6 +69,7 @@ impl Prior {
 
     /// The chance that a drafted token is accepted, given that all before it were.
     pub fn rate(self, width: Width) -> f64 {
+        let of_32 = |mean| rate_of_mean(mean, f64::from(DRAFTED));
         let at = self
             .accepted_of_32
             .partition_point(|(known, _)| *known < width);
@@ -77,23 +78,23 @@ impl Prior {
             self.accepted_of_32.get(at),
         ) {
             (Some(&(low, below)), Some(&(high, above))) => {
-                let (below, above) = (rate_of_mean(below), rate_of_mean(above));
+                let (below, above) = (of_32(below), of_32(above));
                 let share = (width.bits() - low.bits()) / (high.bits() - low.bits());
                 below + (above - below) * share
             }
-            (Some(&(_, only)), None) | (None, Some(&(_, only))) => rate_of_mean(only),
+            (Some(&(_, only)), None) | (None, Some(&(_, only))) => of_32(only),
             (None, None) => 0.0,
         }
     }
 }
 
-/// The rate at which a draft of 32 has `mean` accepted tokens, by bisection: [`crate::expected_accepted`] grows with
-/// the rate.
-fn rate_of_mean(mean: f64) -> f64 {
+/// The rate at which a draft of `tokens` has `mean` accepted tokens, by bisection: [`crate::expected_accepted`] grows
+/// with the rate.
+pub(crate) fn rate_of_mean(mean: f64, tokens: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..40 {
         let middle = (low + high) / 2.0;
-        if crate::expected_accepted(middle, f64::from(DRAFTED)) < mean {
+        if crate::expected_accepted(middle, tokens) < mean {
             low = middle;
         } else {
             high = middle;

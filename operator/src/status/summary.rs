@@ -9,10 +9,10 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lynx_crds::spec::Transport;
 use lynx_crds::{AnchorStatus, Bits, LinkStatus, LynxDeployment};
+use lynx_governor::width::Decision;
 use lynx_units::{BitRate, Timestamp};
 
 use super::conditions::Verdict;
-use crate::anchor::Decision;
 use crate::streams::registry::LinkSeen;
 
 /// A figure isn't replaced more often.

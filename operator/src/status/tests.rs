@@ -6,8 +6,8 @@ use lynx_units::{BitRate, Timestamp, Width};
 use serde_json::json;
 
 use super::*;
-use crate::anchor::{Decision, Reason};
 use crate::streams::registry::LinkSeen;
+use lynx_governor::width::{Decision, Reason};
 use summary::Facts;
 
 fn object() -> LynxDeployment {

@@ -10,6 +10,8 @@ const TEXT: usize = 1024;
 const LINKS: usize = 1024;
 /// The widest anchor, in eighths of a bit.
 const WIDEST: u32 = 64;
+/// So many widths there are.
+const WIDTHS: usize = 65;
 
 /// The report, cut to what there can be.
 pub(super) fn report(mut report: Report) -> Report {
@@ -20,6 +22,10 @@ pub(super) fn report(mut report: Report) -> Report {
             shorten(text);
         }
     }
+    report
+        .drafts_by_width
+        .retain(|of| of.anchor_eighths <= WIDEST);
+    report.drafts_by_width.truncate(WIDTHS);
     if report.anchor_eighths > WIDEST {
         report.anchor_eighths = 0;
     }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lynx_proto::operator::v1::Report;
-use lynx_units::Bytes;
+use lynx_policy::Drafts;
+use lynx_proto::operator::v1::{Report, WidthDrafts};
+use lynx_units::{Bytes, Width};
 
 /// Sums over the reports of all agents of a deployment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,17 +19,6 @@ pub struct Window {
     anchor_times: Mean,
 }
 
-/// Drafts, their tokens, and those of them that were right.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drafts {
-    /// How many drafts there were.
-    pub drafts: u64,
-    /// All.
-    pub drafted: u64,
-    /// The right ones.
-    pub accepted: u64,
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mean {
     sum: u64,
@@ -38,17 +28,38 @@ struct Mean {
 impl Window {
     /// One report more.
     pub(crate) fn add(&mut self, report: &Report) {
-        if report.drafted_tokens > 0 {
-            let drafts = self.drafts.entry(report.anchor_eighths).or_default();
-            let accepted = report.accepted_tokens.min(report.drafted_tokens);
-            drafts.drafts = drafts.drafts.saturating_add(report.drafts);
-            drafts.drafted = drafts.drafted.saturating_add(report.drafted_tokens);
-            drafts.accepted = drafts.accepted.saturating_add(accepted);
+        for of in &report.drafts_by_width {
+            self.add_drafts(of);
+        }
+        if report.drafts_by_width.is_empty() && report.drafted_tokens > 0 {
+            self.add_drafts(&WidthDrafts {
+                anchor_eighths: report.anchor_eighths,
+                drafts: report.drafts,
+                drafted_tokens: report.drafted_tokens,
+                accepted_tokens: report.accepted_tokens,
+            });
         }
         self.verified_tokens = self.verified_tokens.saturating_add(report.verified_tokens);
         self.token_times.add(report.token_time_ns);
         self.transfer_bytes.add(report.transfer_kv_bytes);
         self.anchor_times.add(report.time_to_anchor_ns);
+    }
+
+    fn add_drafts(&mut self, of: &WidthDrafts) {
+        let drafts = self.drafts.entry(of.anchor_eighths).or_default();
+        let accepted = of.accepted_tokens.min(of.drafted_tokens);
+        drafts.drafts = drafts.drafts.saturating_add(of.drafts);
+        drafts.drafted = drafts.drafted.saturating_add(of.drafted_tokens);
+        drafts.accepted = drafts.accepted.saturating_add(accepted);
+    }
+
+    /// The drafts of each width that can be.
+    pub fn drafts(&self) -> Vec<(Width, Drafts)> {
+        let of_width = |(eighths, drafts): (&u32, &Drafts)| {
+            let width = u8::try_from(*eighths).ok().and_then(Width::from_eighths)?;
+            Some((width, *drafts))
+        };
+        self.drafts.iter().filter_map(of_width).collect()
     }
 
     /// The mean of the engines' times for a token.

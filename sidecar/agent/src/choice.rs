@@ -64,6 +64,15 @@ impl Distance {
             Self::Far
         }
     }
+
+    /// What the operator calls links of this length; empty where it can't tell either.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Self::Near => "same",
+            Self::Unknown => "",
+            Self::Far => "cross",
+        }
+    }
 }
 
 /// A peer that can be asked: linked, and neither drained nor retired nor tried in vain.

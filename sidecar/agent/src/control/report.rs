@@ -1,18 +1,19 @@
 //! A report: how the agent is, and what was counted since the last one.
 
-use lynx_proto::operator::v1::Report;
+use std::collections::BTreeMap;
+
+use lynx_proto::operator::v1::{Report, WidthDrafts};
 
 use super::Sources;
-use crate::counters::Counters;
+use crate::counters::{Counter, Counters};
 
 /// What was counted up to some moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     anchor_bytes: u64,
     residual_bytes: u64,
-    drafts: u64,
-    drafted: u64,
-    accepted: u64,
+    /// Drafts, their tokens and those that stood, by eighths of a bit.
+    drafts: BTreeMap<u32, [u64; 3]>,
     verified: u64,
     transfers: u64,
     kv_bytes: u64,
@@ -26,9 +27,14 @@ impl Totals {
         Self {
             anchor_bytes: counters.anchor_bytes.get(),
             residual_bytes: counters.residual_bytes.get(),
-            drafts: counters.drafts.sum(|of| &of.drafts),
-            drafted: counters.drafts.sum(|of| &of.drafted),
-            accepted: counters.drafts.sum(|of| &of.accepted),
+            drafts: counters
+                .drafts
+                .by_eighths()
+                .map(|(eighths, of)| {
+                    let counts = [&of.drafts, &of.drafted, &of.accepted];
+                    (eighths, counts.map(Counter::get))
+                })
+                .collect(),
             verified: counters.verified_tokens.get(),
             transfers: counters.transfers_begun.get(),
             kv_bytes: counters.transfer_kv_bytes.get(),
@@ -47,6 +53,8 @@ pub(super) fn report(sources: &Sources, before: &Totals, now: &Totals) -> Report
         .error
         .as_ref()
         .filter(|_| attachment.engine.is_none());
+    let drafts_by_width: Vec<_> = drafted(before, now).collect();
+    let sum = |of: fn(&WidthDrafts) -> u64| drafts_by_width.iter().map(of).sum();
     let attach_error = status.attach_error.as_ref().or(refused);
     Report {
         ready: status.ready,
@@ -58,8 +66,8 @@ pub(super) fn report(sources: &Sources, before: &Totals, now: &Totals) -> Report
         links: status.links.clone(),
         anchor_bytes: now.anchor_bytes - before.anchor_bytes,
         residual_bytes: now.residual_bytes - before.residual_bytes,
-        drafted_tokens: now.drafted - before.drafted,
-        accepted_tokens: now.accepted - before.accepted,
+        drafted_tokens: sum(|of| of.drafted_tokens),
+        accepted_tokens: sum(|of| of.accepted_tokens),
         verified_tokens: now.verified - before.verified,
         token_time_ns: status.token_time_ns,
         transfer_kv_bytes: mean(
@@ -72,8 +80,24 @@ pub(super) fn report(sources: &Sources, before: &Totals, now: &Totals) -> Report
         ),
         attach_error: attach_error.cloned().unwrap_or_default(),
         anchor_eighths: status.anchor_eighths,
-        drafts: now.drafts - before.drafts,
+        drafts: sum(|of| of.drafts),
+        drafts_by_width,
     }
+}
+
+/// What was drafted in between, by width.
+fn drafted(before: &Totals, now: &Totals) -> impl Iterator<Item = WidthDrafts> {
+    now.drafts
+        .iter()
+        .filter_map(|(eighths, [drafts, drafted, accepted])| {
+            let known = before.drafts.get(eighths).copied().unwrap_or_default();
+            (known[0] < *drafts).then(|| WidthDrafts {
+                anchor_eighths: *eighths,
+                drafts: drafts - known[0],
+                drafted_tokens: drafted - known[1],
+                accepted_tokens: accepted - known[2],
+            })
+        })
 }
 
 /// Zero where there was none.

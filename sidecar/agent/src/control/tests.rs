@@ -185,6 +185,8 @@ async fn a_change_is_reported_at_once_and_counts_since_the_last_report() {
     let second = stream.report().await;
     let drafted = [second.drafts, second.drafted_tokens, second.accepted_tokens];
     assert!(second.ready && drafted == [1, 5, 4], "{second:?}");
+    assert_eq!(second.drafts_by_width.len(), 1);
+    assert_eq!(second.drafts_by_width[0].anchor_eighths, 32);
     assert_eq!(second.transfer_kv_bytes, 150);
     assert!(
         start.elapsed() < REPORT_INTERVAL,

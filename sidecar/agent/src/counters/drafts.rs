@@ -52,12 +52,14 @@ impl Drafts {
 
     /// The widths on which anything was drafted, in bits, with what became of it.
     pub fn by_width(&self) -> impl Iterator<Item = (f64, &WidthDrafts)> {
-        let of = |(eighths, of): (u32, _)| (f64::from(eighths) / 8.0, of);
+        self.by_eighths()
+            .map(|(eighths, of)| (f64::from(eighths) / 8.0, of))
+    }
+
+    /// The same in eighths of a bit.
+    pub fn by_eighths(&self) -> impl Iterator<Item = (u32, &WidthDrafts)> {
         let any = |of: &WidthDrafts| of.drafts.get() > 0 || of.wasted.get() > 0;
-        (0_u32..)
-            .zip(&self.0)
-            .map(of)
-            .filter(move |(_, of)| any(of))
+        (0_u32..).zip(&self.0).filter(move |(_, of)| any(of))
     }
 
     /// A sum over all widths.

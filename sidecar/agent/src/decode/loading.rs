@@ -21,7 +21,7 @@ use crate::timeline::Event;
 impl Decoder {
     /// The anchor's mean width where the request doesn't fix one.
     pub(super) fn width(&self, method: Method, kv: Bytes, chosen: &Chosen) -> Width {
-        match self.terms.anchor() {
+        match self.terms.anchor(chosen.distance.class()) {
             config::Anchor::Fixed(width) => width,
             config::Anchor::Adaptive(bounds) => {
                 let fidelity = if method == Method::LynxInt8 {

@@ -25,7 +25,7 @@ impl Decoder {
             Kv::Settled => 0,
         });
         let waiting = u32::try_from(self.waiting.len() + self.followers.len()).unwrap_or(u32::MAX);
-        let width = match self.terms.anchor() {
+        let width = match self.terms.anchor("") {
             Anchor::Fixed(width) => Some(width),
             Anchor::Adaptive(_) => self.last_width,
         };

@@ -38,11 +38,12 @@ impl Terms {
         }
     }
 
-    /// How wide the anchor is where a request doesn't say. The operator's width stands for what this agent would choose, and
-    /// is that of the links which have no class of their own.
-    pub(super) fn anchor(&self) -> Anchor {
+    /// How wide the anchor is on links of this class, where a request doesn't say. The operator's width stands for what
+    /// this agent would choose. A class that the operator doesn't name is new: its links are like those of no class.
+    pub(super) fn anchor(&self, class: &str) -> Anchor {
         let classes = &self.policy.widths;
-        let told = classes.iter().find(|class| class.link_class.is_empty());
+        let of = |name: &str| classes.iter().find(|told| told.link_class == name);
+        let told = of(class).or_else(|| of(""));
         let eighths = told.and_then(|class| u8::try_from(class.anchor_eighths).ok());
         match (
             self.configured.anchor,
@@ -125,7 +126,7 @@ mod tests {
         let mut terms = terms(adaptive());
         terms.set_policy(Policy::default());
         assert_eq!(terms.method(), Method::LynxExact);
-        assert_eq!(terms.anchor(), adaptive());
+        assert_eq!(terms.anchor(""), adaptive());
         assert_eq!(terms.max_draft_tokens(), 32);
         assert_eq!(terms.deadline(), Duration::from_secs(600));
     }
@@ -139,13 +140,15 @@ mod tests {
         };
         terms.set_policy(Policy {
             fidelity: ToldFidelity::Int8.into(),
-            widths: vec![class("far", 24), class("", 40)],
+            widths: vec![class("cross", 24), class("", 40)],
             max_draft_tokens: 1000,
             allow_provisional: false,
             transfer_deadline_ms: 5000,
         });
         assert_eq!(terms.method(), Method::LynxInt8);
-        assert_eq!(terms.anchor(), Anchor::Fixed(width(5)));
+        assert_eq!(terms.anchor(""), Anchor::Fixed(width(5)));
+        assert_eq!(terms.anchor("same"), Anchor::Fixed(width(5)));
+        assert_eq!(terms.anchor("cross"), Anchor::Fixed(width(3)));
         assert_eq!(terms.max_draft_tokens(), MAX_DEPTH);
         assert_eq!(terms.deadline(), Duration::from_secs(5));
     }
@@ -161,6 +164,6 @@ mod tests {
             widths,
             ..Policy::default()
         });
-        assert_eq!(terms.anchor(), Anchor::Fixed(width(6)));
+        assert_eq!(terms.anchor(""), Anchor::Fixed(width(6)));
     }
 }

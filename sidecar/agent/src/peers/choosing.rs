@@ -41,6 +41,8 @@ pub struct Chosen {
     pub link: ReceiverHandle,
     /// What names the link over peer control.
     pub ticket: Ticket,
+    /// How far away it is.
+    pub(crate) distance: Distance,
     /// How many of the prompt's tokens it says that its engine has cached.
     pub cached_tokens: u32,
 }
@@ -118,6 +120,7 @@ impl Peers {
         let id = choice::choose(&wanted, &candidates, self.draw)?;
         let chosen = candidates.iter().find(|one| one.peer == id)?;
         let cached_tokens = chosen.cached_tokens.min(ask.prompt_tokens);
+        let distance = chosen.distance;
         let peer = self.peers.get_mut(&id)?;
         let State::Up(meeting) = &peer.state else {
             return None;
@@ -139,6 +142,7 @@ impl Peers {
             channel: meeting.channel.clone(),
             link: meeting.link.clone(),
             ticket: meeting.ticket.clone(),
+            distance,
             cached_tokens,
         })
     }
