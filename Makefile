@@ -73,7 +73,7 @@ test-faults: toolchain model ## Faults with real processes in network namespaces
 test-rdma: toolchain ## Verbs on Soft-RoCE, in a virtual machine that QEMU emulates (ARGS="--only TEXT" or --console)
 	@scripts/need cmake libclang pkg-config libnl-headers libibverbs-headers qemu-system-x86_64 cpio depmod ip python3 readelf strip
 	@echo "  clippy    what is behind the feature rdma"
-	@$(CARGO) clippy --quiet -p lynx-verbs --features rdma --all-targets -- -D warnings
+	@$(CARGO) clippy --quiet --workspace --features lynx/rdma --all-targets -- -D warnings
 	@echo "  test      verbs, without a device"
 	@$(CARGO) test --quiet -p lynx-verbs --features rdma
 	@tests/rdma/vm.py $(ARGS)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,8 @@ import packages
 
 # What init ends with before anything runs.
 PROBLEMS = {90: "a kernel module can't be loaded", 91: "Soft-RoCE can't be set up", 92: "the tests' folder can't be mounted"}
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 STEP_SECONDS = 120
 CONSOLE_LINES = 120
 
@@ -44,13 +46,16 @@ class Step:
     nobody: bool = False
 
 
-# What is built, by the name that the steps know it by: the package, its feature, and which of its targets.
+# What is built, by the name that the steps know it by. The agent with the features that the workspace gives its dependencies: then what
+# `make test` has compiled will do.
 PROGRAMS = {
+    "agent": ["build", "--workspace", "--bin=lynx-agent", "--features=lynx-agent/rdma"],
     "device": ["test", "--no-run", "--package=lynx-verbs", "--features=rdma", "--test=device"],
 }
 
 STEPS = [
     Step("verbs, on a device", "device --ignored --test-threads 1 --skip unprivileged"),
+    Step("doctor rdma, and a probe", "sh /test/doctor"),
     Step("verbs, without rights", "device --ignored --test-threads 1 unprivileged", nobody=True),
 ]
 
@@ -73,6 +78,7 @@ def main() -> int:
         (share / "bin").mkdir(parents=True)
         programs = [program(share / "bin" / name, arguments) for name, arguments in PROGRAMS.items()]
         (share / "run").write_text(script(steps))
+        shutil.copy(HERE / "doctor", share)
         initrd = image.build(root, programs, work)
         return boot(root, initrd, share, options)
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, default_file};
-use crate::doctor::{self, Grade};
+use crate::doctor::{self, Grade, rdma};
 use crate::run::{chain, run};
 
 /// The configuration is wrong: sysexits' EX_USAGE, so that it is told from a failure at work.
@@ -43,6 +43,15 @@ pub struct DoctorArgs {
     /// The peer control of a prefill agent, to probe the path to it; may be given more than once
     #[arg(long, value_name = "HOST:PORT")]
     peer: Vec<String>,
+    #[command(subcommand)]
+    only: Option<Only>,
+}
+
+/// Parts of the doctor that are asked for alone.
+#[derive(Clone, Debug, Subcommand)]
+enum Only {
+    /// List RDMA devices, ports and addresses, and probe bandwidth and latency between two machines.
+    Rdma(rdma::RdmaArgs),
 }
 
 impl AgentArgs {
@@ -100,6 +109,9 @@ pub fn main(args: &AgentArgs) -> ExitCode {
 /// Tells what is found; the configuration's own peers are looked at too.
 #[expect(clippy::print_stderr, reason = "there is no log")]
 fn examine(config: &Config, args: &DoctorArgs) -> ExitCode {
+    if let Some(Only::Rdma(args)) = &args.only {
+        return rdma::main(args);
+    }
     let mut peers = args.peer.clone();
     peers.extend(config.peers.iter().cloned());
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -13,6 +13,7 @@ mod finding;
 mod limits;
 mod network;
 mod peer;
+pub mod rdma;
 mod root;
 
 use lynx_tls::UnixTime;

@@ -1,7 +1,7 @@
 use super::*;
 
 /// A machine of these files.
-fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+pub(super) fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
     let directory = tempfile::tempdir().unwrap();
     for (path, text) in files {
         let path = directory.path().join(path);
