@@ -22,8 +22,8 @@ pub use deployment::{LynxDeployment, LynxDeploymentSpec};
 pub use pending::{NotActedOn, not_acted_on};
 pub use period::Period;
 pub use status::{
-    AnchorStatus, ConditionType, LinkStatus, LynxDeploymentStatus, RoleStatus, RolloutStatus,
-    condition, set_condition,
+    AnchorStatus, ConditionType, LinkClassStatus, LinkStatus, LynxDeploymentStatus, RoleStatus,
+    RolloutStatus, condition, set_condition,
 };
 
 /// The API group, which is also the prefix of labels and annotations.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::LynxDeploymentSpec;
-use crate::spec::{Pool, Split, TlsMode, TopologyMode, Transport};
+use crate::spec::{Pool, Split, TlsMode, Transport};
 
 /// A field that is set and has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,21 +41,11 @@ fn pools(spec: &LynxDeploymentSpec) -> [&Pool; 2] {
 }
 
 /// All of them. A line goes when the field gets its effect.
-const ENTRIES: [Entry; 12] = [
+const ENTRIES: [Entry; 10] = [
     entry(
         "spec.model.source.huggingFace",
         "the engine must download the model itself, or have it in its image",
         |spec| spec.model.source.hugging_face.is_some(),
-    ),
-    entry(
-        "rdma.networks",
-        "pods join the cluster's network only",
-        |spec| {
-            let mut rdma = pools(spec)
-                .into_iter()
-                .filter_map(|pool| pool.rdma.as_ref());
-            rdma.any(|rdma| !rdma.networks.is_empty())
-        },
     ),
     entry(
         "spec.transfer.transport",
@@ -113,14 +103,9 @@ const ENTRIES: [Entry; 12] = [
         },
     ),
     entry(
-        "spec.transfer.tls",
-        "agents talk in clear text; keep them in a network that you trust",
-        |spec| spec.transfer.tls.mode != TlsMode::Disabled,
-    ),
-    entry(
-        "spec.topology",
-        "any prefill pod pairs with any decode pod",
-        |spec| spec.topology.mode != TopologyMode::None,
+        "spec.transfer.tls.issuerRef",
+        "agents talk in clear text; make a Certificate yourself, and name its Secret with tls.mode Secret",
+        |spec| spec.transfer.tls.mode == TlsMode::CertManager,
     ),
     entry(
         "spec.observability.metrics.podMonitor",

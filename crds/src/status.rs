@@ -44,6 +44,12 @@ pub struct LynxDeploymentStatus {
     /// The links between the pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkStatus>,
+    /// The links by class: `same` within one place of `spec.topology.nodeLabel`, `cross` between two, `any` where places
+    /// aren't known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 3))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["class".into()]))]
+    pub links: Vec<LinkClassStatus>,
     /// The anchor that new transfers get.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor: Option<AnchorStatus>,
@@ -91,6 +97,20 @@ pub struct RolloutStatus {
 #[serde(rename_all = "camelCase")]
 pub struct LinkStatus {
     /// What the slowest link carries at best, in bits per second.
+    pub rate_bits_per_second: i64,
+    /// What carries it: RDMA or TCP.
+    pub transport: String,
+    /// Both, for people.
+    pub summary: String,
+}
+
+/// The links of one class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LinkClassStatus {
+    /// Which: `same`, `cross` or `any`.
+    pub class: String,
+    /// What the slowest of them carries at best, in bits per second.
     pub rate_bits_per_second: i64,
     /// What carries it: RDMA or TCP.
     pub transport: String,

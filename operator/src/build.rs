@@ -11,8 +11,10 @@ pub mod generation;
 mod model;
 pub mod names;
 mod network;
+mod placement;
 mod pod;
 mod quantity;
+pub mod tls;
 mod workload;
 
 use kube::core::NamespaceResourceScope;
@@ -23,6 +25,7 @@ use lynx_crds::spec::{Pool, Split};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::certificates::State;
 use crate::config::OperatorConfig;
 use names::Role;
 
@@ -37,6 +40,8 @@ pub struct Inputs<'a> {
     pub prefill: u32,
     /// How many decode pods the newest revision gets.
     pub decode: u32,
+    /// The certificates that the operator issued.
+    pub certificates: Option<&'a State>,
 }
 
 /// An object of any kind, as it is applied.
@@ -133,6 +138,9 @@ pub fn revision(inputs: &Inputs<'_>, role: Role) -> String {
 /// Where an object can't be written as JSON.
 pub fn build(inputs: &Inputs<'_>) -> Result<Vec<Built>, BuildError> {
     let mut objects = vec![Built::new(&workload::service_account(inputs))?];
+    if let Some(state) = inputs.certificates {
+        objects.push(Built::new(&tls::secret(inputs.object, state))?);
+    }
     for role in Role::ALL {
         let config = agent_config::AgentConfig::new(inputs, role);
         let revision = revision(inputs, role);

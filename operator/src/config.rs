@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::certificates::Lives;
+
 /// Everything about this process that its code does not decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -24,6 +26,8 @@ pub struct OperatorConfig {
     pub agents: Agents,
     /// What a deployment's pods run where it names no image.
     pub images: Images,
+    /// How long the certificates last that it issues.
+    pub certificates: Lives,
     /// Where this process sends its own spans, as a URL of an OTLP gRPC receiver; empty: nowhere.
     pub otlp_endpoint: String,
 }
@@ -206,6 +210,17 @@ impl OperatorConfig {
         refuse(
             !self.agents.service.is_empty() && self.pod.ip.is_empty(),
             "agents.service needs pod.ip: set POD_IP from the downward API (status.podIP)",
+        );
+        let Lives {
+            leaf_seconds,
+            authority_seconds,
+            overlap_seconds,
+        } = self.certificates;
+        refuse(
+            leaf_seconds / 9 < overlap_seconds
+                || authority_seconds / 9 < leaf_seconds
+                || overlap_seconds == 0,
+            "certificates: authoritySeconds must be nine times leafSeconds or more, and that nine times overlapSeconds",
         );
         refuse(
             self.images.agent.is_empty(),

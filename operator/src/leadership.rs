@@ -65,6 +65,11 @@ pub async fn run(
     }
 }
 
+/// Who holds the Lease: the pod and its version, so that during an upgrade everybody sees whose word it is.
+fn identity(pod: &str) -> String {
+    format!("{pod}_{}", env!("CARGO_PKG_VERSION"))
+}
+
 /// The Lease, made where it isn't there; `None` at the end.
 async fn manager(
     client: &Client,
@@ -75,7 +80,7 @@ async fn manager(
     loop {
         let built = LeaseManagerBuilder::new(client.clone(), &election.lease)
             .with_namespace(&config.pod.namespace)
-            .with_identity(&config.pod.name)
+            .with_identity(identity(&config.pod.name))
             .with_grace(1)
             .with_duration(election.duration_seconds.into())
             .with_grace(election.grace_seconds.into())

@@ -9,6 +9,7 @@
 //! keep the last policy and the last peers.
 
 pub mod build;
+pub mod certificates;
 pub mod clock;
 pub mod config;
 pub mod control;

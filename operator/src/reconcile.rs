@@ -5,7 +5,9 @@
 
 pub mod apply;
 pub mod backoff;
+mod certificates;
 mod children;
+pub mod places;
 mod pods;
 mod record;
 
@@ -26,6 +28,7 @@ use tracing::Instrument as _;
 
 use crate::build::names::Role;
 use crate::build::{self, BuildError, Inputs};
+use crate::certificates::issue::IssueError;
 use crate::clock::{self, Clock};
 use crate::config::OperatorConfig;
 use crate::metrics::Metrics;
@@ -61,6 +64,8 @@ pub struct Context {
     pub clock: Clock,
     /// What is remembered of each deployment.
     pub memory: Mutex<HashMap<Key, Memory>>,
+    /// What is known of nodes.
+    pub nodes: places::Nodes,
 }
 
 /// What is remembered of a deployment between two looks at it. All of it can be lost: a new leader starts with none.
@@ -89,6 +94,9 @@ pub enum ReconcileError {
     /// An object can't be written.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// No certificate can be issued.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
     /// Somebody else has an object of this name.
     #[error("{kind} {name} exists and doesn't belong to this LynxDeployment: rename one of them")]
     NameTaken {
@@ -114,6 +122,7 @@ impl ReconcileError {
         match self {
             Self::Api { .. } => "ApplyFailed",
             Self::Build(_) => "BuildFailed",
+            Self::Issue(_) => "NoCertificate",
             Self::NameTaken { .. } => "NameTaken",
         }
     }
@@ -225,6 +234,7 @@ async fn one(
     match made {
         Ok(made) => {
             problems.extend(made.stall());
+            problems.extend(made.places.clone());
             problems.extend(refusals(context, key));
             let again = (!problems.is_empty()).then_some(REFERENCE_AGAIN);
             let again = again.into_iter().chain(made.look_again(context)).min();
@@ -251,16 +261,18 @@ struct Made {
     children: Children,
     planned: Planned,
     progress: Progress,
+    certificates_due: Option<i64>,
+    places: Option<Problem>,
 }
 
 impl Made {
     fn look_again(&self, context: &Context) -> Option<Duration> {
-        let drained = self.planned.look_again();
-        let drained =
-            drained.map(|next| clock::until(next, context.clock.wall()) + Duration::from_secs(1));
+        let due = self.planned.look_again().into_iter();
+        let due = due.chain(self.certificates_due).min();
+        let due = due.map(|next| clock::until(next, context.clock.wall()) + Duration::from_secs(1));
         let settled = self.planned.step.is_none() && self.progress.troubles.is_empty();
         let pods = (!settled && !self.progress.stalled).then_some(PODS_AGAIN);
-        drained.into_iter().chain(pods).min()
+        due.into_iter().chain(pods).min()
     }
 
     fn workload(&self, role: Role) -> Workload {
@@ -281,13 +293,16 @@ async fn make(
     key: &Key,
 ) -> Result<Made, ReconcileError> {
     let children = children::look(object, &context.client).await?;
+    let places = places::look(object, context, key, &children).await;
     pods::await_agents(context, key, &children);
     context.hub.admit(key);
     let planned = pods::plan(object, context, key, &children);
     pods::mark(context, key, &planned).await?;
     pods::tell(context, key, &children, &planned);
+    let certificates = certificates::ensure(object, context, key).await?;
     let objects = build::build(&Inputs {
         object,
+        certificates: certificates.as_ref(),
         config: &context.config,
         prefill: planned.replicas(Role::Prefill),
         decode: planned.replicas(Role::Decode),
@@ -300,7 +315,10 @@ async fn make(
     let targets = Role::ALL.map(|role| &planned.view(role).target);
     let step = planned.step.map(|step| (step, targets));
     let progress = Progress::new(object, step, troubles, &now);
+    let lives = context.config.certificates;
     Ok(Made {
+        certificates_due: certificates.map(|state| state.due(lives)),
+        places,
         children,
         planned,
         progress,

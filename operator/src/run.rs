@@ -93,6 +93,7 @@ pub async fn run(
         metrics: Arc::clone(&metrics),
         clock,
         memory: std::sync::Mutex::default(),
+        nodes: crate::reconcile::places::Nodes::default(),
     });
     let health = Health {
         ready: Arc::clone(&ready),

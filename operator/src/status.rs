@@ -103,6 +103,7 @@ pub fn status(seen: &Seen<'_>, now: &Time) -> LynxDeploymentStatus {
         },
         selector: Some(selector_text(object, Role::Decode)),
         link: seen.summary.link.clone(),
+        links: seen.summary.links.clone(),
         anchor: seen.summary.anchor.clone(),
         acceptance_percent: seen.summary.acceptance_percent,
     }

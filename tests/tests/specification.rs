@@ -20,6 +20,21 @@ fn every_test_that_the_specification_names_exists() {
     assert!(missing.is_empty(), "no such tests: {missing:?}");
 }
 
+#[test]
+fn every_test_that_keeps_a_pain_away_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(root.join("docs/operators-pains.md")).unwrap();
+    let named = named_tests(&page);
+    assert!(named.len() > 20, "{named:?}");
+    let mut sources = String::new();
+    collect(root, &mut sources);
+    let missing: Vec<_> = named
+        .into_iter()
+        .filter(|name| !sources.contains(&format!("fn {name}(")))
+        .collect();
+    assert!(missing.is_empty(), "no such tests: {missing:?}");
+}
+
 /// The second halves of all `crate: name` in backticks.
 fn named_tests(specification: &str) -> Vec<&str> {
     let quoted = specification.split('`').skip(1).step_by(2);

@@ -68,6 +68,9 @@ imagePullSecrets:
 - apiGroups: [""]
   resources: [configmaps, services, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""] # agents' certificates, each Secret by its name
+  resources: [secrets]
+  verbs: [get, create, update, patch]
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]

@@ -110,7 +110,7 @@ fn every_field_survives_being_read_and_written() {
         .map(|one| one.path)
         .collect();
     assert!(
-        paths.contains(&"spec.transfer.tls") && paths.contains(&"spec.topology"),
+        paths.contains(&"spec.transfer.tls.issuerRef") && paths.contains(&"rdma.gidIndex"),
         "{paths:?}"
     );
 }

@@ -318,6 +318,11 @@ fn transfer() -> Vec<Case> {
         |kind: &str| json!({"mode": "CertManager", "issuerRef": {"name": "i", "kind": kind}});
     vec![
         case(
+            [(TLS, json!({"mode": "Secret", "secretName": "s"}))],
+            [(TLS, json!({"mode": "OperatorCA", "secretName": "s"}))],
+            "tls.secretName goes with",
+        ),
+        case(
             [
                 transport.clone(),
                 (RDMA, rdma.clone()),

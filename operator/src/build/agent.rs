@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::names::Role;
-use super::{Inputs, devices, generation, pod};
+use super::{Inputs, devices, generation, pod, tls};
 
 /// Health, metrics, and on the decode side the OpenAI endpoint.
 pub(super) const HTTP: u16 = 8080;
@@ -60,6 +60,9 @@ fn mounts(inputs: &Inputs<'_>) -> Vec<k8s_openapi::api::core::v1::VolumeMount> {
     ];
     if pod::profile(inputs).is_some() {
         mounts.push(pod::mount(pod::PROFILE_VOLUME, PROFILES, true));
+    }
+    if tls::secret_name(inputs.object).is_some() {
+        mounts.push(pod::mount(tls::VOLUME, tls::FOLDER, true));
     }
     mounts
 }

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
-use lynx_crds::spec::{AnchorMode, Fidelity, Objective};
+use lynx_crds::spec::{AnchorMode, Fidelity, Objective, TlsMode};
 use lynx_crds::{Bits, Period};
 use serde::Serialize;
 
 use super::names::{self, Role};
-use super::{Inputs, agent, generation};
+use super::{Inputs, agent, generation, tls};
 
 /// How long an agent takes requests after its drain has begun: two readiness probes that fail, and the way of that news through
 /// the endpoint slices to every node's proxy.
@@ -32,6 +32,8 @@ pub(super) struct AgentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     operator: Option<Operator>,
     transfer: Transfer,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<Tls>,
     drain: Drain,
     telemetry: Telemetry,
 }
@@ -95,6 +97,15 @@ struct Anchor {
 }
 
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tls {
+    mode: &'static str,
+    directory: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
 struct Drain {
     deadline: Period,
     grace: &'static str,
@@ -131,6 +142,13 @@ impl AgentConfig {
             },
             operator: (!url.is_empty()).then_some(Operator { address: url }),
             transfer: transfer(inputs),
+            tls: tls::secret_name(inputs.object).map(|_| Tls {
+                mode: "all",
+                directory: tls::FOLDER,
+                // Of a user's certificates the first name is the deployment's.
+                peer_name: (spec.transfer.tls.mode == TlsMode::OperatorCa)
+                    .then(|| tls::identity(inputs.object)),
+            }),
             drain: Drain {
                 deadline: spec.transfer.deadlines.drain,
                 grace: GRACE,

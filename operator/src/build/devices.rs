@@ -25,6 +25,24 @@ pub(super) fn claims(inputs: &Inputs<'_>, role: Role) -> Vec<PodResourceClaim> {
     gpus.into_iter().chain(rdma).collect()
 }
 
+/// What Multus reads: the networks that a pod joins besides the cluster's.
+const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+
+/// Names the pod's networks, after those that the template's own annotation names.
+pub(super) fn attach(inputs: &Inputs<'_>, role: Role, annotations: &mut BTreeMap<String, String>) {
+    let Some(rdma) = &inputs.pool(role).rdma else {
+        return;
+    };
+    if rdma.networks.is_empty() {
+        return;
+    }
+    let ours = rdma.networks.join(",");
+    annotations
+        .entry(NETWORKS.into())
+        .and_modify(|given| *given = format!("{given},{ours}"))
+        .or_insert(ours);
+}
+
 /// Gives the engine's container its devices.
 pub(super) fn give_engine(inputs: &Inputs<'_>, role: Role, to: &mut ResourceRequirements) {
     let Some(gpus) = &inputs.pool(role).gpus else {
@@ -99,8 +117,14 @@ fn claim(name: &str, template: &str) -> PodResourceClaim {
     }
 }
 
+/// A container names a claim once: with one of its requests, or with all of them where it needs two.
 fn take(to: &mut ResourceRequirements, claim: &str, request: Option<String>) {
-    to.claims.get_or_insert_default().push(ResourceClaim {
+    let claims = to.claims.get_or_insert_default();
+    if let Some(named) = claims.iter_mut().find(|named| named.name == claim) {
+        named.request = None;
+        return;
+    }
+    claims.push(ResourceClaim {
         name: claim.into(),
         request,
     });

@@ -21,6 +21,8 @@ pub fn generation(spec: &LynxDeploymentSpec) -> String {
         "split": spec.transfer.split,
         "profile": spec.transfer.anchor.profile,
         "codec": CODEC_VERSION,
+        // In clear and encrypted agents don't understand each other.
+        "tls": spec.transfer.tls,
     }))
 }
 

@@ -13,7 +13,8 @@ use lynx_crds::spec::{ConfigMapProfile, Template};
 
 use super::agent_config::AgentConfig;
 use super::names::{self, Role};
-use super::{Inputs, agent, devices, engine, generation, model};
+use super::placement;
+use super::{Inputs, agent, devices, engine, generation, model, tls};
 
 /// The volumes of every pod.
 pub(super) const SHARED_VOLUME: &str = "lynx";
@@ -46,6 +47,7 @@ pub(super) fn template(
     );
     labels.insert(names::REVISION.into(), revision.into());
     let mut annotations = template.annotations.clone();
+    devices::attach(inputs, role, &mut annotations);
     annotations.insert(CONFIG_HASH.into(), config.restart_key());
     PodTemplateSpec {
         metadata: Some(ObjectMeta {
@@ -88,7 +90,7 @@ fn spec(inputs: &Inputs<'_>, role: Role, template: Template, revision: &str) -> 
         image_pull_secrets: pull_secrets(inputs, &template),
         node_selector: (!template.node_selector.is_empty()).then_some(template.node_selector),
         tolerations: (!template.tolerations.is_empty()).then_some(template.tolerations),
-        affinity: template.affinity,
+        affinity: placement::affinity(inputs, role, template.affinity),
         priority_class_name: template.priority_class_name,
         runtime_class_name: template.runtime_class_name,
         ..PodSpec::default()
@@ -139,6 +141,7 @@ fn volumes(
             ..Volume::default()
         });
     }
+    volumes.extend(tls::volume(inputs));
     volumes.extend(model);
     volumes.extend(template.volumes.clone());
     volumes

@@ -43,6 +43,7 @@ fn built(spec: Value) -> Vec<Built> {
         config: &config(),
         prefill: 1,
         decode: 2,
+        certificates: None,
     })
     .unwrap()
 }
@@ -264,4 +265,58 @@ fn each_revision_has_its_own_names_and_selects_its_own_pods() {
         .iter()
         .find(|object| object.resource.kind == "ConfigMap" && object.name == name);
     assert!(config.is_some());
+}
+
+#[test]
+fn a_container_names_a_claim_once_however_many_of_its_devices_it_needs() {
+    let devices = json!({
+        "gpus": {"resourceClaimTemplate": "both", "request": "gpu"},
+        "rdma": {"resourceClaimTemplate": "both", "request": "nic"},
+    });
+    let spec = json!({
+        "model": {"name": "m", "source": {"hostPath": {"path": "/m"}}},
+        "engine": {"type": "Custom", "image": "x"},
+        "prefill": devices, "decode": devices,
+    });
+    let pod = pod(&built(spec), "decode");
+    let claims = |container: &str| pod[container][0]["resources"]["claims"].clone();
+    assert_eq!(claims("initContainers"), json!([{"name": "gpu"}]));
+    assert_eq!(
+        claims("containers"),
+        json!([{"name": "gpu", "request": "gpu"}])
+    );
+}
+
+#[test]
+fn certificates_are_mounted_and_a_change_of_their_mode_is_another_generation() {
+    let tls = |tls: Value| json!({"transfer": {"tls": tls}});
+    let objects = built(merged(
+        embedded(),
+        tls(json!({"mode": "Secret", "secretName": "mine"})),
+    ));
+    let pod = pod(&objects, "decode").to_string();
+    assert!(
+        pod.contains(r#""secretName":"mine""#) && pod.contains("/etc/lynx-tls"),
+        "{pod}"
+    );
+    let clear = keys(json!({}));
+    let operators = keys(tls(json!({"mode": "OperatorCA"})));
+    assert_ne!(clear.0, operators.0);
+}
+
+#[test]
+fn a_required_place_binds_decode_pods_to_prefill_pods_and_nobody_waits_for_each_other() {
+    let placed = |mode: &str| {
+        let topology = json!({"topology": {"mode": mode, "nodeLabel": "rack"}});
+        let objects = built(merged(embedded(), topology));
+        ["prefill", "decode"].map(|role| pod(&objects, role)["affinity"]["podAffinity"].clone())
+    };
+    let is_required =
+        |affinity: &Value| !affinity["requiredDuringSchedulingIgnoredDuringExecution"].is_null();
+    let [prefill, decode] = placed("Required");
+    assert!(!is_required(&prefill) && is_required(&decode));
+    let [prefill, decode] = placed("Preferred");
+    assert!(!is_required(&prefill) && !is_required(&decode));
+    assert!(!prefill.is_null() && !decode.is_null());
+    assert_eq!(placed("None"), [Value::Null, Value::Null]);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, ObjectMeta};
@@ -11,10 +11,12 @@ use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use kube::{Api, Client, ResourceExt as _};
 use lynx_crds::LynxDeployment;
+use lynx_crds::spec::TlsMode;
 
 use super::ReconcileError;
-use super::pods::Planned;
+use super::pods::{Planned, is_ready};
 use crate::build::names::{self, Role};
+use crate::build::tls;
 use crate::status::{Workload, trouble};
 
 /// An object that exists.
@@ -83,8 +85,24 @@ impl Children {
                     && label(names::REVISION) == Some(&planned.view(role).target.revision)
             })
         };
+        // Of pods that can't even be made the workload tells: a quota, or the namespace's pod security.
+        let unmade = Role::ALL.into_iter().flat_map(|role| {
+            let revision = &planned.view(role).target.revision;
+            self.of_role(role).filter(move |one| {
+                let label = one.labels().get(names::REVISION);
+                label == Some(revision)
+            })
+        });
+        let unmade = unmade.filter_map(|one| {
+            let conditions = one.status.as_ref()?.conditions.as_ref()?;
+            let failure = conditions
+                .iter()
+                .find(|one| one.type_ == "ReplicaFailure" && one.status == "True")?;
+            failure.message.clone()
+        });
         let pods = self.pods.iter().filter(newest);
-        pods.filter_map(trouble).collect()
+        let waiting = pods.filter(|pod| !is_ready(pod)).filter_map(trouble);
+        unmade.chain(waiting).collect()
     }
 }
 
@@ -111,6 +129,21 @@ pub(super) async fn look(
             children
                 .metadata
                 .insert(id, (resource.clone(), item.metadata));
+        }
+    }
+    if object.spec.transfer.tls.mode == TlsMode::OperatorCa
+        && let Some(name) = tls::secret_name(object)
+    {
+        // By name: rights on other Secrets aren't needed.
+        let resource = ApiResource::erase::<Secret>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+        let found = api.get_metadata_opt(&name).await;
+        if let Some(found) = found.map_err(ReconcileError::api(format!("read Secret {name}")))? {
+            let id = ChildId {
+                kind: resource.kind.clone(),
+                name,
+            };
+            children.metadata.insert(id, (resource, found.metadata));
         }
     }
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &namespace);

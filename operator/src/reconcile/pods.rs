@@ -128,6 +128,7 @@ fn world(object: &LynxDeployment, context: &Context, key: &Key, children: &Child
         config: &context.config,
         prefill: 0,
         decode: 0,
+        certificates: None,
     };
     context.hub.with(key, |registry, now| {
         let seen = Seen {

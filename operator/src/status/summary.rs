@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lynx_crds::spec::Transport;
-use lynx_crds::{AnchorStatus, Bits, LinkStatus, LynxDeployment};
+use lynx_crds::{AnchorStatus, Bits, LinkClassStatus, LinkStatus, LynxDeployment};
 use lynx_governor::width::Decision;
 use lynx_units::{BitRate, Timestamp};
 
@@ -19,6 +19,8 @@ use crate::streams::registry::LinkSeen;
 const PACE: Duration = Duration::from_secs(30);
 /// By which share a rate must have changed.
 const RATE_STEP: f64 = 0.1;
+/// How an agent begins to say that a peer is of another model, layout, tensor-parallel size or release.
+const DIFFERS: &str = "it doesn't fit: ";
 /// By how many hundredths an acceptance must have changed.
 const ACCEPTANCE_STEP: u8 = 5;
 
@@ -27,6 +29,8 @@ const ACCEPTANCE_STEP: u8 = 5;
 pub struct Summary {
     /// The slowest link.
     pub link: Option<LinkStatus>,
+    /// The slowest link of each class.
+    pub links: Vec<LinkClassStatus>,
     /// The condition `LinkReady`.
     pub link_verdict: Verdict,
     /// The width.
@@ -40,6 +44,7 @@ impl Default for Summary {
     fn default() -> Self {
         Self {
             link: None,
+            links: Vec::new(),
             link_verdict: Verdict::unknown("NotMeasured", "no agent has reported a link yet"),
             anchor: None,
             acceptance_percent: None,
@@ -67,6 +72,7 @@ impl Summary {
         let status = object.status.clone().unwrap_or_default();
         Self {
             link: status.link,
+            links: status.links,
             anchor: status.anchor,
             acceptance_percent: status.acceptance_percent,
             ..Self::default()
@@ -82,13 +88,21 @@ impl Summary {
             .figures
             .is_none_or(|last| now.saturating_since(last) >= PACE);
         let link = slowest(facts.links);
-        let alarm = transport(self.link.as_ref()) != transport(link.as_ref());
+        let links = classes(facts.links);
+        let kinds = |links: &[LinkClassStatus]| -> Vec<_> {
+            let each = links.iter();
+            each.map(|link| (link.class.clone(), link.transport.clone()))
+                .collect()
+        };
+        let alarm = transport(self.link.as_ref()) != transport(link.as_ref())
+            || kinds(&self.links) != kinds(&links);
         let rates = (
             self.link.as_ref().map(|link| link.rate_bits_per_second),
             link.as_ref().map(|link| link.rate_bits_per_second),
         );
         if link.is_some() && (alarm || due && differs(rates)) {
             self.link = link;
+            self.links = links;
             self.figures = Some(now);
         }
         let accepted = facts.accepted.map(percent);
@@ -126,6 +140,13 @@ impl Summary {
 
 fn verdict(object: &LynxDeployment, links: &[LinkSeen]) -> Verdict {
     let up: Vec<_> = links.iter().filter(|link| link.up).collect();
+    let differs = links.iter().find(|link| link.error.contains(DIFFERS));
+    if let Some(link) = differs {
+        return Verdict::no(
+            "PeersDiffer",
+            format!("a prefill and a decode agent never pair: {}", link.error),
+        );
+    }
     if let Some(down) = links.iter().find(|link| !link.up && !link.error.is_empty())
         && up.is_empty()
     {
@@ -156,6 +177,26 @@ fn verdict(object: &LynxDeployment, links: &[LinkSeen]) -> Verdict {
 
 fn is_rdma(link: &LinkSeen) -> bool {
     link.transport.eq_ignore_ascii_case("rdma")
+}
+
+/// The slowest link of each class.
+fn classes(links: &[LinkSeen]) -> Vec<LinkClassStatus> {
+    let classes = [("same", "same"), ("cross", "cross"), ("", "any")];
+    let one = |(class, name): (&str, &str)| {
+        let of: Vec<_> = links
+            .iter()
+            .filter(|link| link.class == class)
+            .cloned()
+            .collect();
+        let slowest = slowest(&of)?;
+        Some(LinkClassStatus {
+            class: name.into(),
+            rate_bits_per_second: slowest.rate_bits_per_second,
+            transport: slowest.transport,
+            summary: slowest.summary,
+        })
+    };
+    classes.into_iter().filter_map(one).collect()
 }
 
 fn slowest(links: &[LinkSeen]) -> Option<LinkStatus> {

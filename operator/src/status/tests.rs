@@ -231,3 +231,56 @@ fn the_anchors_time_is_that_of_its_last_change() {
     assert_eq!(anchor.bits.to_string(), "3.5");
     assert_eq!(anchor.since, Some(at(14)));
 }
+
+#[test]
+fn peers_that_differ_are_told_before_a_request_fails() {
+    let object = object();
+    let mut summary = Summary::default();
+    let mut other = link(0);
+    other.up = false;
+    other.error =
+        "it doesn't fit: tensor-parallel size: 2 here, 4 on p; run the same release, model and configuration on both"
+            .into();
+    assert!(summary.follow(&facts(&object, &[link(100), other]), tick(0), &at(0)));
+    assert_eq!(summary.link_verdict.status, "False");
+    assert_eq!(summary.link_verdict.reason, "PeersDiffer");
+    assert!(
+        summary
+            .link_verdict
+            .message
+            .contains("tensor-parallel size")
+    );
+}
+
+#[test]
+fn rates_are_told_by_class_and_another_transport_of_one_class_at_once() {
+    let object = object();
+    let mut summary = Summary::default();
+    let of = |class: &'static str, megabits: u64, transport: &str| LinkSeen {
+        class,
+        transport: transport.into(),
+        ..link(megabits)
+    };
+    let links = [
+        of("same", 900, "rdma"),
+        of("cross", 100, "tcp"),
+        of("same", 800, "rdma"),
+    ];
+    summary.follow(&facts(&object, &links), tick(0), &at(0));
+    let told = |summary: &Summary| -> Vec<String> {
+        let links = summary.links.iter();
+        links
+            .map(|link| format!("{}: {}", link.class, link.summary))
+            .collect()
+    };
+    assert_eq!(
+        told(&summary),
+        ["same: 800 Mbit/s RDMA", "cross: 100 Mbit/s TCP"]
+    );
+    let links = [of("same", 900, "tcp"), of("cross", 100, "tcp")];
+    assert!(summary.follow(&facts(&object, &links), tick(1), &at(1)));
+    assert_eq!(
+        told(&summary),
+        ["same: 900 Mbit/s TCP", "cross: 100 Mbit/s TCP"]
+    );
+}

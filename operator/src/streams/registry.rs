@@ -82,6 +82,15 @@ pub fn link_class(ours: &str, theirs: &str) -> &'static str {
     }
 }
 
+/// Where pods are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Whether only pods of one place pair.
+    pub required: bool,
+    /// By pod; a pod that isn't in here is in no place.
+    pub of: BTreeMap<String, String>,
+}
+
 /// What all agents of a deployment are to know.
 #[derive(Debug, Default)]
 struct Fleet {
@@ -92,6 +101,7 @@ struct Fleet {
     window: Window,
     /// Prefill pods that were ready before this replica led and have not reported to it; `None` before anybody looked.
     awaited: Option<(BTreeSet<String>, Timestamp)>,
+    places: Places,
 }
 
 /// All agents of all deployments.
@@ -226,9 +236,9 @@ impl Registry {
             decode.flat_map(|agent| agent.report.links.iter().map(move |link| (agent, link)));
         seen.map(|(agent, link)| {
             let peer = fleet.agents.get(&link.peer);
-            let theirs = peer.map_or("", |peer| peer.hello.topology.as_str());
+            let theirs = peer.map_or("", |peer| fleet.places.place(peer));
             LinkSeen {
-                class: link_class(&agent.hello.topology, theirs),
+                class: link_class(fleet.places.place(agent), theirs),
                 up: link.up,
                 transport: link.transport.clone(),
                 rate: BitRate::from_bits_per_second(link.rate_bps),
@@ -289,6 +299,11 @@ impl Registry {
         }
     }
 
+    /// Where pods are, from now on.
+    pub fn set_places(&mut self, key: &Key, places: Places) {
+        self.fleets.entry(key.clone()).or_default().places = places;
+    }
+
     /// The pods that are to take no new work, with the time they have; of the pods in `staying` it replaces what was said
     /// before. A pod that is being deleted is in neither: its drain goes on to its end.
     pub fn set_drains(
@@ -319,7 +334,8 @@ impl Registry {
         let Some(fleet) = self.fleets.get_mut(key) else {
             return Vec::new();
         };
-        let ready = ready_peers(&fleet.agents, now);
+        let ready = fleet.ready_peers(now);
+        let places = &fleet.places;
         let awaited = fleet.awaited.as_ref();
         let hold = awaited.is_some_and(|(pods, until)| !pods.is_empty() && now < *until);
         let mut messages = Vec::new();
@@ -329,10 +345,7 @@ impl Registry {
                 cancel: false,
             });
             let peers = (agent.role() == Role::Decode && !hold).then(|| Peers {
-                peers: ready
-                    .get(&agent.hello.generation)
-                    .cloned()
-                    .unwrap_or_default(),
+                peers: places.peers_of(agent, ready.get(&agent.hello.generation)),
             });
             let peers = peers.or_else(|| agent.told.peers.clone());
             let wanted = Told {
@@ -376,26 +389,48 @@ impl Told {
     }
 }
 
-/// The prefill agents that take work, by generation.
-fn ready_peers(
-    agents: &BTreeMap<String, Agent>,
-    now: Timestamp,
-) -> BTreeMap<String, Vec<PeerAddress>> {
-    let mut peers: BTreeMap<String, Vec<PeerAddress>> = BTreeMap::new();
-    let prefill = agents
-        .iter()
-        .filter(|(_, agent)| agent.role() == Role::Prefill && agent.is_ready(now));
-    for (pod, agent) in prefill {
-        let address = PeerAddress {
-            pod: pod.clone(),
-            address: agent.hello.peer_address.clone(),
-            topology: agent.hello.topology.clone(),
-            incarnation: agent.hello.incarnation.clone(),
-        };
-        let generation = agent.hello.generation.clone();
-        peers.entry(generation).or_default().push(address);
+impl Places {
+    fn place<'a>(&'a self, agent: &'a Agent) -> &'a str {
+        let known = self.of.get(&agent.hello.pod);
+        known.map_or(agent.hello.topology.as_str(), String::as_str)
     }
-    peers
+
+    /// Those of `ready` that a decode agent may use, with the place that it is in itself.
+    fn peers_of(&self, agent: &Agent, ready: Option<&Vec<PeerAddress>>) -> Vec<PeerAddress> {
+        let here = self.place(agent);
+        let fits =
+            |peer: &&PeerAddress| !self.required || !here.is_empty() && peer.topology == here;
+        let peers = ready.into_iter().flatten().filter(fits);
+        peers
+            .map(|peer| PeerAddress {
+                here: here.to_owned(),
+                ..peer.clone()
+            })
+            .collect()
+    }
+}
+
+impl Fleet {
+    /// The prefill agents that take work, by generation.
+    fn ready_peers(&self, now: Timestamp) -> BTreeMap<String, Vec<PeerAddress>> {
+        let mut peers: BTreeMap<String, Vec<PeerAddress>> = BTreeMap::new();
+        let prefill = self
+            .agents
+            .iter()
+            .filter(|(_, agent)| agent.role() == Role::Prefill && agent.is_ready(now));
+        for (pod, agent) in prefill {
+            let address = PeerAddress {
+                pod: pod.clone(),
+                address: agent.hello.peer_address.clone(),
+                topology: self.places.place(agent).to_owned(),
+                incarnation: agent.hello.incarnation.clone(),
+                here: String::new(),
+            };
+            let generation = agent.hello.generation.clone();
+            peers.entry(generation).or_default().push(address);
+        }
+        peers
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::NamespaceResourceScope;
+use kube::core::{DynamicObject, GroupVersionKind, NamespaceResourceScope};
+use kube::discovery::ApiResource;
 use kube::{Api, Client, Config, Resource};
 use lynx_crds::LynxDeployment;
 use lynx_operator::config::OperatorConfig;
@@ -74,9 +75,14 @@ impl World {
 
     /// An operator for this namespace.
     pub(crate) fn operator(&self, pod: &str) -> Operator {
+        self.operator_with(pod, "")
+    }
+
+    /// The same, with more configuration.
+    pub(crate) fn operator_with(&self, pod: &str, more: &str) -> Operator {
         let (http, agents) = (free(), free());
         let text = format!(
-            "namespaces: [{}]\nagents: {{service: agents}}\nleaderElection: {{durationSeconds: 15, graceSeconds: 12}}",
+            "namespaces: [{}]\n{more}\nagents: {{service: agents}}\nleaderElection: {{durationSeconds: 15, graceSeconds: 12}}",
             self.namespace
         );
         let config = OperatorConfig::parse(&text, |name| {
@@ -123,6 +129,33 @@ impl World {
         let list = self.api::<Deployment>();
         let list = list.list(&ListParams::default().labels(&labels)).await;
         list.unwrap().items.pop()
+    }
+
+    /// Applies an object of any kind, in this world's namespace or in none, and its status where it has one.
+    pub(crate) async fn put(&self, object: Value, namespaced: bool) {
+        let text = |field: &Value| field.as_str().unwrap().to_owned();
+        let kind = text(&object["kind"]);
+        let (group, version) = match object["apiVersion"].as_str().unwrap().split_once('/') {
+            Some((group, version)) => (group.to_owned(), version.to_owned()),
+            None => (String::new(), text(&object["apiVersion"])),
+        };
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, &version, &kind));
+        let api: Api<DynamicObject> = if namespaced {
+            Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        } else {
+            Api::all_with(self.client.clone(), &resource)
+        };
+        let name = text(&object["metadata"]["name"]);
+        let params = PatchParams::apply("user").force();
+        api.patch(&name, &params, &Patch::Apply(&object))
+            .await
+            .unwrap();
+        if object.get("status").is_some() {
+            let patch = json!({"status": object["status"]});
+            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .unwrap();
+        }
     }
 
     /// Changes an object, as somebody.

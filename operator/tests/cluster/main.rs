@@ -10,3 +10,5 @@ mod objects;
 mod player;
 mod rollout;
 mod scale;
+mod security;
+mod topology;

@@ -190,11 +190,24 @@ impl Peers {
     pub fn set_named(&mut self, named: Vec<PeerAddress>) {
         self.named = named;
         for peer in self.peers.values_mut() {
-            peer.retired = !self.named.iter().any(|named| same(named, &peer.address));
+            let named = self.named.iter().find(|named| same(named, &peer.address));
+            peer.retired = named.is_none();
+            if let Some(named) = named {
+                // Where it is may have become known.
+                peer.address = named.clone();
+            }
         }
         self.drop_retired();
         self.dial();
         self.fit_windows();
+    }
+
+    /// Where this agent is, as seen from a peer: the operator knows it better than the configuration.
+    fn place<'a>(&'a self, peer: &'a Peer) -> &'a str {
+        match peer.address.here.as_str() {
+            "" => &self.settings.topology,
+            here => here,
+        }
     }
 
     fn dial(&mut self) {

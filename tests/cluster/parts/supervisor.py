@@ -103,10 +103,11 @@ class Supervisor:
         self.start("kube-apiserver", programs.apiserver(layout))
         self.await_url("the API server is ready", f"{layout.api}/readyz")
         self.start("kube-controller-manager", programs.controller_manager(layout))
+        # Without a kubelet too: tests make nodes of objects alone.
+        self.start("kube-scheduler", programs.scheduler(layout))
 
     def node(self) -> None:
         layout = self.layout
-        self.start("kube-scheduler", programs.scheduler(layout))
         self.start("kube-proxy", programs.proxy(layout))
         self.start("kubelet", programs.kubelet(layout))
         rights = layout.folder / "config/coredns-rights.yaml"

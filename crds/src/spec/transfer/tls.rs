@@ -8,11 +8,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("(self.mode == 'CertManager') == has(self.issuerRef)")
-    .message("tls.issuerRef goes with tls.mode CertManager: give both or neither"))]
+    .message("tls.issuerRef goes with tls.mode CertManager: give both or neither"),
+    validation = Rule::new("(self.mode == 'Secret') == has(self.secretName)")
+        .message("tls.secretName goes with tls.mode Secret: give both or neither"))]
 pub struct Tls {
-    /// `Disabled` (the default), `OperatorCA`: the operator makes the certificates, `CertManager`: cert-manager does.
+    /// `Disabled` (the default), `OperatorCA`: the operator makes and renews the certificates, `Secret`: they are in
+    /// `secretName`, `CertManager`: cert-manager makes them.
     #[serde(default)]
     pub mode: TlsMode,
+    /// A Secret of the same namespace with tls.crt, tls.key and ca.crt, the same for all pods. Agents take a new issue up
+    /// without a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub secret_name: Option<String>,
     /// cert-manager's issuer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer_ref: Option<IssuerRef>,
@@ -27,6 +35,8 @@ pub enum TlsMode {
     /// The operator.
     #[serde(rename = "OperatorCA")]
     OperatorCa,
+    /// The user, in a Secret.
+    Secret,
     /// cert-manager.
     CertManager,
 }

@@ -235,3 +235,45 @@ fn a_new_leader_tells_of_peers_when_those_that_were_ready_have_come_back_or_had_
         Some(Vec::new())
     );
 }
+
+#[test]
+fn places_are_told_and_where_they_are_required_only_peers_of_the_same_one() {
+    let mut registry = Registry::default();
+    let decode = registry.join(hello("d", Role::Decode, "g"), at(0));
+    for pod in ["p-near", "p-far"] {
+        let stream = registry.join(hello(pod, Role::Prefill, "g"), at(0));
+        registry.report(stream, ready(), at(0));
+    }
+    let places = |required: bool, here: &str| Places {
+        required,
+        of: [("d", here), ("p-near", "red"), ("p-far", "blue")]
+            .map(|(pod, place)| (pod.to_owned(), place.to_owned()))
+            .into(),
+    };
+    registry.set_places(&key(), places(false, "red"));
+    let messages = registry.untold(&key(), at(0));
+    let Some(Kind::Peers(peers)) = messages
+        .into_iter()
+        .filter(|(stream, _)| *stream == decode)
+        .find_map(|(_, message)| message.kind)
+    else {
+        panic!("no peers were told");
+    };
+    let told: Vec<_> = peers
+        .peers
+        .iter()
+        .map(|peer| (&*peer.topology, &*peer.here))
+        .collect();
+    assert_eq!(told, [("blue", "red"), ("red", "red")]);
+
+    registry.set_places(&key(), places(true, "red"));
+    let messages = registry.untold(&key(), at(0));
+    assert_eq!(peers_told(&messages, decode), Some(vec!["p-near".into()]));
+    registry.set_places(&key(), places(true, ""));
+    let messages = registry.untold(&key(), at(0));
+    assert_eq!(
+        peers_told(&messages, decode),
+        Some(Vec::new()),
+        "nobody knows where it is"
+    );
+}

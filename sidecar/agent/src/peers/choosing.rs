@@ -160,7 +160,7 @@ impl Peers {
         let rate = peer.stats().map(|stats| stats.estimate.rate);
         Candidate {
             peer: id,
-            distance: Distance::between(&self.settings.topology, &peer.address.topology),
+            distance: Distance::between(self.place(peer), &peer.address.topology),
             cached_tokens: peer.told.cached_tokens(ask.prompt),
             queued_tokens: ahead.tokens,
             token_time: peer.told.token_time(),
