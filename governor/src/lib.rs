@@ -13,4 +13,5 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod replicas;
 pub mod width;

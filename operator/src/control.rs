@@ -13,6 +13,7 @@ use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::{AnchorMode, Fidelity, Objective};
+use lynx_governor::replicas::{self, Load, Pool, Scaler, Settings, Targets};
 use lynx_governor::width::{Controller, Decision, Link, Mode, Seen, Wanted};
 use lynx_policy::Bounds;
 use lynx_proto::operator::v1::{self, ClassWidth, Policy, Role};
@@ -22,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::reconcile::{Context, key};
-use crate::scaling::autoscale::{self, Autoscaler, Load, Settings};
+use crate::scaling::quantity;
 use crate::status::Summary;
 use crate::status::summary::Facts;
 use crate::streams::registry::LinkSeen;
@@ -36,7 +37,7 @@ const AUTOSCALER: &str = "lynx-autoscaler";
 /// What the loop keeps of a deployment.
 struct Fleet {
     anchor: Controller,
-    autoscaler: Autoscaler,
+    scaler: Scaler,
 }
 
 /// The loop.
@@ -129,11 +130,11 @@ impl Control {
             context.remember(&key, |memory| memory.summary = Summary::resume(object));
             Fleet {
                 anchor: resumed(object, wanted, context.hub.now()),
-                autoscaler: Autoscaler::default(),
+                scaler: Scaler::default(),
             }
         });
         fleet.anchor.set_wanted(wanted);
-        let (links, loads) = self.context.hub.with(&key, |registry, now| {
+        let (links, loads): (_, Vec<_>) = self.context.hub.with(&key, |registry, now| {
             let window = registry.take_window(&key);
             let links = registry.links(&key, now);
             if tick(&mut fleet.anchor, &window, &links, now) {
@@ -144,7 +145,7 @@ impl Control {
             let decode = registry
                 .agents(&key)
                 .filter(|(_, agent)| agent.role() == Role::Decode && agent.is_ready(now));
-            (links, loads(object, decode.map(|(_, agent)| agent)))
+            (links, decode.map(|(_, agent)| load(agent)).collect())
         });
         let decision = fleet.anchor.decision();
         self.context
@@ -163,7 +164,7 @@ impl Control {
         if told && self.changed.send(key.clone()).is_err() {
             tracing::debug!("nobody reconciles any more: shutting down");
         }
-        if let Some(replicas) = rescaled(object, fleet, &loads, now) {
+        if let Some(replicas) = rescaled(object, &mut fleet.scaler, loads, now) {
             self.scale(&key, object, replicas).await;
         }
     }
@@ -201,52 +202,64 @@ impl Control {
 /// The size that the load asks for, where it is another than the spec's.
 fn rescaled(
     object: &LynxDeployment,
-    fleet: &mut Fleet,
-    loads: &[Load],
+    scaler: &mut Scaler,
+    loads: Vec<Load>,
     now: Timestamp,
 ) -> Option<u32> {
     let settings = settings(object)?;
-    let current = u32::try_from(object.spec.decode.pool.replicas).ok()?;
-    let desired = fleet.autoscaler.desired(&settings, loads, current, now);
-    // Zero was a person's word: no load can ask for more where nobody answers.
-    (desired != current && current > 0).then_some(desired)
+    let count = |pool: &lynx_crds::spec::Pool| u32::try_from(pool.replicas).ok();
+    let prefill = Pool {
+        replicas: count(&object.spec.prefill.pool)?,
+        ..Pool::default()
+    };
+    let decode = Pool {
+        replicas: count(&object.spec.decode.pool)?,
+        loads,
+        ..Pool::default()
+    };
+    let decision = scaler.decide(&settings, [&prefill, &decode], now);
+    let [_, desired] = decision.replicas;
+    // Bounds hold at once, whatever is known. Zero was a person's word: no load can ask for more where nobody answers.
+    let desired = desired.clamp(settings.decode.min, settings.decode.max);
+    (desired != decode.replicas && decode.replicas > 0).then_some(desired)
 }
 
 fn settings(object: &LynxDeployment) -> Option<Settings> {
     let autoscaling = object.spec.decode.autoscaling.as_ref()?;
-    let requests = autoscaling.target.running_requests.map(f64::from);
     let bytes = autoscaling.target.pending_kv_bytes.as_ref();
-    let target = requests.or_else(|| autoscale::bytes(&bytes?.0))?;
+    let targets = Targets {
+        running: autoscaling.target.running_requests.map(f64::from),
+        pending_kv: bytes.and_then(|bytes| quantity::bytes(&bytes.0)),
+        ..Targets::default()
+    };
     Some(Settings {
-        min: u32::try_from(autoscaling.min_replicas).ok()?,
-        max: u32::try_from(autoscaling.max_replicas).ok()?,
-        target,
+        prefill: None,
+        decode: replicas::Bounds {
+            min: u32::try_from(autoscaling.min_replicas).ok()?,
+            max: u32::try_from(autoscaling.max_replicas).ok()?,
+        },
+        targets,
+        ratio: None,
+        budget: None,
         up: autoscaling.scale_up_stabilization.duration(),
         down: autoscaling.scale_down_stabilization.duration(),
     })
 }
 
-fn loads<'a>(object: &LynxDeployment, agents: impl Iterator<Item = &'a Agent>) -> Vec<Load> {
-    let autoscaling = object.spec.decode.autoscaling.as_ref();
-    let bytes = autoscaling.is_some_and(|all| all.target.pending_kv_bytes.is_some());
-    agents
-        .map(|agent| {
-            let report = &agent.report;
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "bytes within 1e-15 of themselves"
-            )]
-            let value = if bytes {
-                report.pending_kv_bytes as f64
-            } else {
-                f64::from(report.running) + f64::from(report.waiting)
-            };
-            Load {
-                value,
-                ready_since: agent.ready_since,
-            }
-        })
-        .collect()
+fn load(agent: &Agent) -> Load {
+    let report = &agent.report;
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "bytes within 1e-15 of themselves"
+    )]
+    let pending_kv = report.pending_kv_bytes as f64;
+    Load {
+        ready_since: agent.ready_since,
+        running: f64::from(report.running),
+        waiting: f64::from(report.waiting),
+        pending_kv,
+        ..Load::default()
+    }
 }
 
 /// What the spec says about the anchor; `None` where its bounds cross, which the CRD's rules refuse.

@@ -1,7 +1,7 @@
-//! How many replicas: what load asks for, and how to become fewer without losing a request.
+//! How to become fewer without losing a request, and what a spec's quantities are.
 //!
-//! Both parts are pure. [`autoscale`] turns load into a number for the spec; [`drain`] turns a lower number in the spec
-//! into drained pods first and a lower number in the Deployment after.
+//! Both parts are pure. How many pods the load asks for is `lynx_governor::replicas`' decision; [`drain`] turns a lower
+//! number in the spec into drained pods first and a lower number in the Deployment after.
 
-pub mod autoscale;
 pub mod drain;
+pub mod quantity;

@@ -5,7 +5,7 @@
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::{Pool, Template};
 
-use crate::scaling::autoscale::bytes;
+use crate::scaling::quantity::bytes;
 
 /// The volumes of every pod, and the folders that they are mounted at.
 const VOLUMES: [&str; 5] = ["lynx", "tmp", "agent-config", "anchor-profile", "model"];

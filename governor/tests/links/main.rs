@@ -6,6 +6,8 @@
 //! moment's link as it will be, and the acceptance, and has the width for a request of mean size follow at once.
 #![cfg(test)]
 
+#[path = "../support/random.rs"]
+mod random;
 mod table;
 mod trace;
 mod world;

@@ -1,6 +1,7 @@
 //! What a link carries, second by second.
 
-use super::world::Random;
+use super::random::Random;
+use super::world::normal;
 
 /// An hour.
 pub(crate) const SECONDS: usize = 3600;
@@ -83,7 +84,7 @@ impl Trace {
                 let mut ratio: f64 = 1.0;
                 (0..SECONDS)
                     .map(|_| {
-                        ratio = (ratio * libm::exp(0.05 * random.normal())).clamp(0.2, 5.0);
+                        ratio = (ratio * libm::exp(0.05 * normal(random))).clamp(0.2, 5.0);
                         megabits * 1e6 * ratio
                     })
                     .collect()

@@ -10,6 +10,7 @@ use lynx_policy::{
 };
 use lynx_units::{BitRate, Bytes, Timestamp, Width};
 
+use super::random::Random;
 use super::trace::{SECONDS, Trace};
 
 /// What the decode engine really takes; the controller assumes other figures for a verification.
@@ -34,23 +35,9 @@ const SILENT: usize = 10;
 /// After so many seconds without a bit a link is down.
 const DOWN: usize = 4;
 
-/// A small generator, so that a run is a number: the same seed, the same run, on every machine.
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// Uniform in 0..1 (xorshift64*).
-    pub(crate) fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let bits = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
-        f64::from(u32::try_from(bits).unwrap()) / 4_294_967_296.0
-    }
-
-    /// Near enough: twelve uniform numbers.
-    pub(crate) fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
-    }
+/// Near enough to a normal distribution: twelve uniform numbers.
+pub(crate) fn normal(random: &mut Random) -> f64 {
+    (0..12).map(|_| random.unit()).sum::<f64>() - 6.0
 }
 
 /// How much of a draft is really accepted.
@@ -311,7 +298,7 @@ impl Class {
         // The best of the last second, as links are estimated; agents don't report all at once. In the dark, the last.
         let at = second.saturating_sub(index % TICK);
         if self.rates[at] > 0.0 {
-            self.estimates[index] = self.rates[at] * libm::exp(noise * random.normal());
+            self.estimates[index] = self.rates[at] * libm::exp(noise * normal(random));
         }
         self.reported[index] = Some((self.estimates[index], second));
     }
@@ -335,7 +322,7 @@ fn request(
     truth: &Rates,
     (second, random): (usize, &mut Random),
 ) {
-    let bits = KV_BITS * libm::exp(SPREAD * (random.normal() - SPREAD / 2.0));
+    let bits = KV_BITS * libm::exp(SPREAD * (normal(random) - SPREAD / 2.0));
     let of = |class: &Class, bits: f64, width: Width| {
         let arrival = class.arrival(second, bits, width);
         let rate = truth[usize::from(width.eighths())];
