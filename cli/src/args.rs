@@ -108,6 +108,8 @@ pub enum Bench {
     Ttft(Ttft),
     /// Split, merge and tail against memcpy
     Codec(Output),
+    /// The kernels on a GPU against a copy within it
+    Gpu(Gpu),
     /// How near each method's KV brings the model's output to BF16's
     Accuracy(Accuracy),
     /// The scheduler over real TCP: an anchor behind bulk, and goodput
@@ -118,6 +120,23 @@ pub enum Bench {
     Soak(Soak),
     /// Conversations over two prefill and two decode nodes: what it saves that a turn finds the ones before it
     Turns(Turns),
+}
+
+/// `lynx bench gpu`.
+#[derive(clap::Args, Debug)]
+pub struct Gpu {
+    /// Where the kernels are that `kernels/cuda/compile --out` has built
+    #[arg(long, value_name = "FOLDER")]
+    pub kernels: Option<PathBuf>,
+    /// Also measure what another process on the GPU pays for splits, and these for it: once with MPS, once without
+    #[arg(long)]
+    pub sharing: bool,
+    /// Be the other process, for so long
+    #[arg(long, hide = true, value_name = "SECONDS")]
+    pub engine_seconds: Option<u32>,
+    /// Where the rows go
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// `lynx bench peer`.

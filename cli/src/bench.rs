@@ -2,6 +2,7 @@
 
 pub mod accuracy;
 pub mod codec;
+pub mod gpu;
 pub mod link;
 pub mod peer;
 pub mod print;

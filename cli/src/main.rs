@@ -68,6 +68,7 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Calibrate(args) => calibrate(&args)?,
         Command::Bench(args::Bench::Codec(output)) => codec(&output)?,
+        Command::Bench(args::Bench::Gpu(args)) => gpu(&args)?,
         Command::Bench(args::Bench::Accuracy(args)) => accuracy(&args)?,
         Command::Bench(args::Bench::Link(output)) => return interruptible(link(&output)),
         Command::Bench(args::Bench::Peer(args)) => return interruptible(peer(args)),
@@ -160,6 +161,12 @@ fn codec(output: &args::Output) -> Result<()> {
     let rows = bench::codec::run(output.quick);
     bench::print::codec(&mut stdout(), &rows)?;
     write_json(output, &rows)
+}
+
+fn gpu(args: &args::Gpu) -> Result<()> {
+    let rows = bench::gpu::run(args, &mut stdout())?;
+    bench::gpu::print(&mut stdout(), &rows)?;
+    write_json(&args.output, &rows)
 }
 
 fn accuracy(args: &args::Accuracy) -> Result<()> {

@@ -235,6 +235,7 @@ impl Agent {
         let mut servers = JoinSet::new();
         servers.spawn(serve(listener, routers, limits, stop.clone()));
         tracing::info!(role = config.role.name(), %http, "the agent listens");
+        tokio::task::spawn_blocking(say_where_kv_is_coded);
         tokio::select! {
             ended = parts.join_next() => return ended_early(ended),
             ended = servers.join_next() => return ended_early(ended),
@@ -245,6 +246,19 @@ impl Agent {
         parts.shutdown().await;
         stop.cancel();
         last_answers(servers).await
+    }
+}
+
+/// On a GPU or not, and why. A driver may take a second to be asked.
+fn say_where_kv_is_coded() {
+    match lynx_cuda::choose(&lynx_cuda::Options::default()) {
+        lynx_cuda::Choice::Processor(why) => {
+            tracing::info!(why = %chain(&why), "KV is coded on the processor")
+        }
+        choice @ lynx_cuda::Choice::Gpu(..) => tracing::info!(
+            gpu = %choice,
+            "KV is coded on the processor: a GPU could, but engines publish KV in host memory"
+        ),
     }
 }
 

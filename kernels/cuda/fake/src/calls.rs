@@ -141,6 +141,14 @@ driver! {
             copy(from, to, bytes)
         })
     }
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
+        with(|state| {
+            state.check(Sort::Stream, stream)?;
+            state.check_memory(from, bytes)?;
+            state.check_memory(to, bytes)?;
+            copy(from, to, bytes)
+        })
+    }
     cuMemsetD8Async(at: u64, value: u8, bytes: usize, stream: u64) {
         with(|state| {
             state.check(Sort::Stream, stream)?;

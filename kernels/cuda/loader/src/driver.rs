@@ -10,6 +10,7 @@ mod memory;
 mod module;
 pub(crate) mod nvrtc;
 mod stream;
+mod trial;
 mod units;
 
 use std::ffi::CStr;
@@ -20,6 +21,7 @@ use cudarc::driver::sys;
 pub use memory::{Imported, InFlight, IpcHandle, Memory, Pinned};
 pub use module::{Captured, Function, Module};
 pub use stream::{Event, Stream};
+pub use trial::{Pass, Trial};
 pub use units::{Cache, CodeError, GpuCoder, Place};
 
 /// A call that the driver has refused.
@@ -72,6 +74,7 @@ const SYMBOLS: &[&str] = &[
     "cuMemFreeHost",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
     "cuMemsetD8Async",
     "cuModuleLoadData",
     "cuModuleUnload",

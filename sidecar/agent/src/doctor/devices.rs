@@ -1,9 +1,14 @@
 //! GPUs and RDMA adapters, as far as files tell of them.
 
-use super::{Finding, Root};
+use lynx_cuda::{Choice, Options, choose};
+
+use super::{Finding, Grade, Root};
 
 pub(super) fn examine(root: &Root) -> Vec<Finding> {
     let mut findings = vec![gpu(root)];
+    if findings.iter().all(|found| found.grade == Grade::Good) {
+        findings.push(kernels(&choose(&Options::default())));
+    }
     let adapters = root.names("/sys/class/infiniband");
     if adapters.is_empty() {
         findings.push(Finding::note(
@@ -39,6 +44,19 @@ fn gpu(root: &Root) -> Finding {
             "GPU",
             "none is seen: KV is split on the processor, in host memory",
             "nothing, where the engine works on host memory",
+        ),
+    }
+}
+
+/// Whether the kernels would run.
+fn kernels(choice: &Choice) -> Finding {
+    let found = choice.to_string();
+    match choice {
+        Choice::Gpu(..) => Finding::good("kernels", format!("KV can be coded {found}")),
+        Choice::Processor(_) => Finding::problem(
+            "kernels",
+            format!("KV is coded {found}"),
+            "mend what is said; `kernels/cuda/compile --out` builds kernels, and NVRTC makes them where they run",
         ),
     }
 }

@@ -253,7 +253,7 @@ const OUT_OF_RANGE: DriverError = DriverError {
 };
 
 impl Stream {
-    /// Copies the first `bytes` of pinned memory to the GPU's.
+    /// Copies the first `bytes` of pinned memory to the GPU's, from `at` on.
     ///
     /// # Errors
     /// What the driver says.
@@ -261,17 +261,33 @@ impl Stream {
         &self,
         from: Pinned,
         to: &mut Memory,
+        at: usize,
         bytes: usize,
     ) -> Result<InFlight, DriverError> {
+        if bytes > from.bytes || at.checked_add(bytes).is_none_or(|end| end > to.bytes) {
+            return Err(OUT_OF_RANGE);
+        }
+        self.device.enter()?;
+        let (pointer, address) = (from.pointer.as_ptr(), to.address + at as u64);
+        // SAFETY: both have so many bytes, and the pinned ones aren't given back before the event.
+        let code =
+            unsafe { sys::cuMemcpyHtoDAsync_v2(address, pointer.cast(), bytes, self.stream) };
+        self.in_flight(from, check("cuMemcpyHtoDAsync", code))
+    }
+
+    /// Copies the first `bytes` of memory within the GPU.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn copy(&self, from: &Memory, to: &mut Memory, bytes: usize) -> Result<(), DriverError> {
         if bytes > from.bytes || bytes > to.bytes {
             return Err(OUT_OF_RANGE);
         }
         self.device.enter()?;
-        let pointer = from.pointer.as_ptr();
-        // SAFETY: both have so many bytes, and the pinned ones aren't given back before the event.
-        let code =
-            unsafe { sys::cuMemcpyHtoDAsync_v2(to.address, pointer.cast(), bytes, self.stream) };
-        self.in_flight(from, check("cuMemcpyHtoDAsync", code))
+        // SAFETY: both have so many bytes; freeing either waits for the copy.
+        check("cuMemcpyDtoDAsync", unsafe {
+            sys::cuMemcpyDtoDAsync_v2(to.address, from.address, bytes, self.stream)
+        })
     }
 
     /// Copies pieces of the GPU's memory, as (start in it, start in the pinned memory, length).

@@ -224,7 +224,7 @@ impl GpuCoder {
             put(layout.tail, &unit.tail);
             end = layout.end;
         }
-        self.pinned = Some(self.stream.upload(pinned, arena, end)?.wait()?);
+        self.pinned = Some(self.stream.upload(pinned, arena, 0, end)?.wait()?);
         Ok(())
     }
 

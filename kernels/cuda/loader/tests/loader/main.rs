@@ -49,6 +49,11 @@ fn memory_streams_and_recorded_launches_are_given_back() {
 }
 
 #[test]
+fn a_bench_measures_what_the_processor_would_make() {
+    fake::run("on_gpu::what_is_measured_is_what_the_processor_makes");
+}
+
+#[test]
 fn without_kernels_the_processor_is_chosen() {
     fake::run("on_gpu::missing_kernels_are_a_reason");
 }
