@@ -60,7 +60,7 @@ test-cluster: toolchain model ## The tests on a real Kubernetes of one node, bui
 test-cuda: toolchain ## The CUDA kernels without a GPU: run on the CPU against the codec, compiled for three GPUs within their budget
 	@scripts/need cc c++ python3 pip
 	@echo "  test      the kernels, on the CPU"
-	@$(CARGO) test --quiet -p lynx-cuda-shim $(ARGS)
+	@$(CARGO) test --quiet -p lynx-cuda-shim -p lynx-cuda -p lynx-c $(ARGS)
 	@echo "  compile   the kernels, for GPUs"
 	@kernels/cuda/compile
 
