@@ -1,6 +1,7 @@
 //! The kernels on a GPU beside a copy of the same bytes; and what sharing the GPU with another process costs.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -290,9 +291,9 @@ fn finish(engine: std::process::Child) -> Result<f64> {
 
 /// Whether the control process of MPS has its pipes where clients look for them.
 fn has_mps() -> bool {
-    let place = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY");
-    let place = place.unwrap_or_else(|| "/tmp/nvidia-mps".into());
-    std::path::Path::new(&place).join("control").exists()
+    let told = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from);
+    let place = told.unwrap_or_else(|| std::env::temp_dir().join("nvidia-mps"));
+    place.join("control").exists()
 }
 
 const fn name(kind: Kind) -> &'static str {
