@@ -50,11 +50,13 @@ class Step:
 # `make test` has compiled will do.
 PROGRAMS = {
     "agent": ["build", "--workspace", "--bin=lynx-agent", "--features=lynx-agent/rdma"],
+    "card": ["test", "--no-run", "--package=lynx-transport", "--features=rdma", "--lib"],
     "device": ["test", "--no-run", "--package=lynx-verbs", "--features=rdma", "--test=device"],
 }
 
 STEPS = [
     Step("verbs, on a device", "device --ignored --test-threads 1 --skip unprivileged"),
+    Step("a link's queue pairs, on a card", "card --ignored --test-threads 1 rdma::card"),
     Step("doctor rdma, and a probe", "sh /test/doctor"),
     Step("verbs, without rights", "device --ignored --test-threads 1 unprivileged", nobody=True),
 ]

@@ -15,8 +15,11 @@
 //! Few chunks are with the card at a time ([`MOST_LONG`](outgoing::MOST_LONG)): what is there can't be overtaken. No shared receive queue: receives here have no memory, and with a queue of its own no link's flood takes the
 //! receives of another.
 //!
-//! Nothing here touches a device. That is an [`Adapter`]'s, and [`emulate`](crate::emulate) has one that is a model.
+//! Devices are an [`Adapter`]'s: `Card`, with the feature `rdma`, is a real one by verbs, and [`emulate`](crate::emulate) has one that is a
+//! model.
 
+#[cfg(feature = "rdma")]
+mod card;
 mod endpoint;
 mod incoming;
 mod outgoing;
@@ -25,6 +28,8 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "rdma")]
+pub use card::Card;
 pub use endpoint::Endpoint;
 pub use queue::{Adapter, Completion, Queue, Sizes};
 pub(crate) use stream::{Paired, Prepared, Remote};

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "tokio's promise that a file stays the same")]
 
 use std::io;
+use std::task::{Context, Poll};
 
 use tokio::io::unix::AsyncFd;
 
@@ -55,6 +56,25 @@ impl Wakeups {
             ready.clear_ready();
             queue.take_events()?;
         }
+    }
+}
+
+impl Wakeups {
+    /// Ready when a completion may have come since the queue was armed. For those who poll by themselves: arm, poll until there is nothing,
+    /// and then ask this.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn poll_woken(&self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        let failed = |source| CallError {
+            what: "wait for completions",
+            source,
+        };
+        let ready = std::task::ready!(self.0.poll_read_ready(context));
+        Poll::Ready(ready.map_err(failed).and_then(|mut ready| {
+            ready.clear_ready();
+            self.queue().take_events().map(|_| ())
+        }))
     }
 }
 
