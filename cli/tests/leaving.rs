@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -227,19 +228,25 @@ fn leave(world: &mut World, what: &str, fate: Fate, go: impl FnOnce(&World)) {
     println!("{what}: quiet after {:.2} s", took.as_secs_f64());
 }
 
-/// The levels at rest. Engines report once a second.
+/// The levels at rest, seen at once: engines report once a second, and a report may come between two looks.
 fn settled(world: &World) -> Levels {
     let all = f64::from(POOL.div_ceil(64) + 2);
+    let is_rest = |(series, level): &(&str, f64)| match *series {
+        "lynx_engine_free_blocks" => *level == all,
+        "lynx_running_requests" => *level == 0.0,
+        _ => true,
+    };
+    let rest = Cell::new(None);
     support::until(
         "the engines report that all blocks are free and nothing runs",
         || {
-            [Decode, Prefill].iter().all(|role| {
-                world.metric(*role, "lynx_engine_free_blocks") == all
-                    && world.metric(*role, "lynx_running_requests") == 0.0
-            })
+            let levels = world.levels();
+            let is_resting = levels.iter().all(is_rest);
+            rest.set(Some(levels));
+            is_resting
         },
     );
-    world.levels()
+    rest.take().unwrap()
 }
 
 #[test]

@@ -89,6 +89,12 @@ impl Answer {
         std::time::Duration::from_nanos(unix_ns.saturating_sub(self.start_ns)).as_secs_f64()
     }
 
+    /// Whether its client is gone.
+    pub(super) fn is_unheard(&self) -> bool {
+        let client = self.client.as_ref();
+        client.is_some_and(UnboundedSender::is_closed)
+    }
+
     /// Tells something. A client that is gone is noticed elsewhere.
     pub(super) fn tell(&self, generated: Generated) {
         if let Some(client) = &self.client {

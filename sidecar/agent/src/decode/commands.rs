@@ -79,6 +79,10 @@ impl Decoder {
 
     /// Hands a request to the engine.
     fn submit(&mut self, mut request: Request) {
+        if request.answer.is_unheard() {
+            // The word that its client has gone is on its way: choices of one client go together, and are told one by one.
+            return self.counters.requests_aborted.add(1);
+        }
         let (Some(session), Some(wanted)) = (&self.session, &request.wanted) else {
             return request.answer.refuse(engine_gone());
         };

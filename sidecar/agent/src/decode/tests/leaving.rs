@@ -166,6 +166,20 @@ async fn choices_that_wait_for_the_first_can_go_away_with_it() {
     assert_eq!(world.counters.requests_aborted.get(), 3);
 }
 
+/// Each of them was handed in when the one before had gone, and began a transfer that nobody waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn choices_that_go_away_together_begin_one_transfer() {
+    let world = World::start().await;
+    world.prefill().set_fault(Fault::Silent);
+    let answers = three_choices(&world);
+    let asked = |said: &from_agent::Kind| matches!(said, from_agent::Kind::Submit(_));
+    world.engine().wait(asked).await;
+    drop(answers);
+    quiet(&world).await;
+    assert_eq!(submitted(&world).len(), 1);
+    assert_eq!(world.counters.requests_aborted.get(), 3);
+}
+
 /// Those that waited for the first one were told that something broke.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn choices_of_an_agent_that_ends_are_told_to_ask_another() {
