@@ -20,7 +20,7 @@ pub struct Context(Arc<Open>);
 struct Open {
     name: String,
     context: NonNull<sys::ibv_context>,
-    library: Library,
+    verbs: Library,
 }
 
 // SAFETY: libibverbs' calls on one device may come from any thread, also at the same time.
@@ -55,7 +55,7 @@ impl Library {
         Ok(Context(Arc::new(Open {
             name,
             context,
-            library: self.clone(),
+            verbs: self.clone(),
         })))
     }
 }
@@ -71,7 +71,7 @@ impl Context {
     }
 
     pub(crate) fn functions(&self) -> &Functions {
-        self.0.library.functions()
+        self.0.verbs.functions()
     }
 
     /// The operations of the device's driver, which are called without libibverbs.
@@ -140,6 +140,6 @@ impl fmt::Debug for Context {
 impl Drop for Open {
     fn drop(&mut self) {
         // SAFETY: nothing that was made with the device is left: it would hold self. What it returns can't be acted upon.
-        unsafe { (self.library.functions().ibv_close_device)(self.context.as_ptr()) };
+        unsafe { (self.verbs.functions().ibv_close_device)(self.context.as_ptr()) };
     }
 }

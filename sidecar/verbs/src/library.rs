@@ -80,7 +80,7 @@ impl fmt::Debug for Library {
 
 /// libibverbs' list of devices.
 pub(crate) struct List<'a> {
-    library: &'a Library,
+    verbs: &'a Library,
     list: *mut *mut sys::ibv_device,
     count: usize,
 }
@@ -94,7 +94,7 @@ impl<'a> List<'a> {
             return Err(CallError::last("list the RDMA devices"));
         }
         Ok(Self {
-            library,
+            verbs: library,
             list,
             count: usize::try_from(count).unwrap_or(0),
         })
@@ -122,7 +122,7 @@ impl<'a> List<'a> {
 impl Drop for List<'_> {
     fn drop(&mut self) {
         // SAFETY: it came from ibv_get_device_list, and goes once. Opened devices stay.
-        unsafe { (self.library.functions().ibv_free_device_list)(self.list) };
+        unsafe { (self.verbs.functions().ibv_free_device_list)(self.list) };
     }
 }
 

@@ -241,7 +241,7 @@ async fn an_announcement_without_a_receive_waits_as_long_as_it_may() {
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn gids_are_found_by_rule_and_by_choice_and_errors_list_them() {
     let machine = Machine::new();
-    let gids = machine.library.gids().unwrap();
+    let gids = machine.verbs.gids().unwrap();
     for entry in &gids {
         println!("{entry}");
     }
@@ -271,7 +271,7 @@ fn gids_are_found_by_rule_and_by_choice_and_errors_list_them() {
         error.to_string(),
         "RDMA: can't point a queue pair at its peer"
     );
-    let error = machine.library.device("rxe9").unwrap_err();
+    let error = machine.verbs.device("rxe9").unwrap_err();
     assert_eq!(error.source.to_string(), "there is no rxe9");
 }
 

@@ -27,7 +27,7 @@ const ADDRESS: &str = "192.168.77.1";
 
 /// A device with a GID to send from.
 pub(crate) struct Machine {
-    pub(crate) library: Library,
+    pub(crate) verbs: Library,
     pub(crate) domain: Domain,
     pub(crate) gid: GidEntry,
 }
@@ -41,7 +41,7 @@ impl Machine {
         Self {
             domain: Domain::new(&context).unwrap(),
             gid: gid.clone(),
-            library,
+            verbs: library,
         }
     }
 }
