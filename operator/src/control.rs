@@ -92,6 +92,7 @@ impl Control {
         if self.led && !leads {
             // Agents dial again and reach the new leader.
             self.context.hub.end_all();
+            self.context.forget_all();
             self.fleets.clear();
         }
         self.led = leads;

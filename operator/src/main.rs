@@ -117,10 +117,10 @@ fn run(config: OperatorConfig) -> anyhow::Result<()> {
             tracing::info!("told to stop");
             stop.cancel();
         });
-        let client = Client::try_default().await.context(
+        let cluster = kube::Config::infer().await.context(
             "neither a pod's service account nor a kubeconfig says where the API server is",
         )?;
-        lynx_operator::run::run(client, config, shutdown).await?;
+        lynx_operator::run::run(cluster, config, shutdown).await?;
         Ok(())
     });
     drop(guard);

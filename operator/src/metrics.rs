@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use http::StatusCode;
 use lynx_metrics::{Kind, Metric, operator};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -25,6 +26,22 @@ struct ObjectKind {
     kind: String,
 }
 
+/// A request to the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Asked {
+    verb: &'static str,
+    code: String,
+}
+
+/// What was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Verb {
+    verb: &'static str,
+}
+
+/// Histograms of one metric.
+type Durations = Family<Verb, Histogram, fn() -> Histogram>;
+
 /// The figures.
 pub struct Metrics {
     registry: Registry,
@@ -33,6 +50,10 @@ pub struct Metrics {
     errors: Family<Reason, Counter>,
     applied: Family<ObjectKind, Counter>,
     statuses: Counter,
+    requests: Family<Asked, Counter>,
+    request_duration: Durations,
+    watches_failed: Family<ObjectKind, Counter>,
+    certificates: Family<Deployment, Gauge>,
     leading: Gauge,
     agents: Gauge,
     anchor: Family<Deployment, Gauge<f64, AtomicU64>>,
@@ -45,6 +66,19 @@ struct Deployment {
     deployment: String,
 }
 
+impl Deployment {
+    fn new(namespace: &str, deployment: &str) -> Self {
+        Self {
+            namespace: namespace.into(),
+            deployment: deployment.into(),
+        }
+    }
+}
+
+fn request_duration() -> Histogram {
+    Histogram::new(bounds(&operator::API_DURATION).iter().copied())
+}
+
 impl Metrics {
     /// All at zero.
     pub fn new() -> Self {
@@ -55,6 +89,10 @@ impl Metrics {
             errors: Family::default(),
             applied: Family::default(),
             statuses: Counter::default(),
+            requests: Family::default(),
+            request_duration: Family::new_with_constructor(request_duration),
+            watches_failed: Family::default(),
+            certificates: Family::default(),
             leading: Gauge::default(),
             agents: Gauge::default(),
             anchor: Family::default(),
@@ -69,6 +107,10 @@ impl Metrics {
         self.put(&operator::ERRORS, self.errors.clone());
         self.put(&operator::APPLIED, self.applied.clone());
         self.put(&operator::STATUSES, self.statuses.clone());
+        self.put(&operator::API_REQUESTS, self.requests.clone());
+        self.put(&operator::API_DURATION, self.request_duration.clone());
+        self.put(&operator::WATCHES_FAILED, self.watches_failed.clone());
+        self.put(&operator::CERTIFICATE_EXPIRES, self.certificates.clone());
         self.put(&operator::LEADING, self.leading.clone());
         self.put(&operator::AGENTS, self.agents.clone());
         self.put(&operator::ANCHOR_WIDTH, self.anchor.clone());
@@ -105,26 +147,24 @@ impl Metrics {
         self.statuses.inc();
     }
 
-    /// How many objects and statuses were written so far.
-    pub fn writes(&self) -> u64 {
-        let kinds = [
-            "Deployment",
-            "ConfigMap",
-            "Service",
-            "ServiceAccount",
-            "NetworkPolicy",
-            "PodDisruptionBudget",
-        ];
-        let objects: u64 = kinds
-            .iter()
-            .map(|kind| {
-                let label = ObjectKind {
-                    kind: (*kind).into(),
-                };
-                self.applied.get_or_create(&label).get()
-            })
-            .sum();
-        objects + self.statuses.get()
+    /// The API server answered, or didn't.
+    pub fn requested(&self, verb: &'static str, code: Option<StatusCode>, took: Duration) {
+        let code = code.map_or_else(|| "none".to_owned(), |code| code.as_str().to_owned());
+        self.requests.get_or_create(&Asked { verb, code }).inc();
+        let duration = self.request_duration.get_or_create(&Verb { verb });
+        duration.observe(took.as_secs_f64());
+    }
+
+    /// A watch broke.
+    pub fn watch_failed(&self, kind: &str) {
+        let label = ObjectKind { kind: kind.into() };
+        self.watches_failed.get_or_create(&label).inc();
+    }
+
+    /// When the certificate of a deployment's agents ends, in seconds since 1970.
+    pub fn certificate(&self, namespace: &str, deployment: &str, until: i64) {
+        let label = Deployment::new(namespace, deployment);
+        self.certificates.get_or_create(&label).set(until);
     }
 
     /// Whether this replica leads, and how many agents it has.
@@ -135,20 +175,15 @@ impl Metrics {
 
     /// The width that a deployment has now.
     pub fn anchor(&self, namespace: &str, deployment: &str, bits: f64) {
-        let label = Deployment {
-            namespace: namespace.into(),
-            deployment: deployment.into(),
-        };
+        let label = Deployment::new(namespace, deployment);
         self.anchor.get_or_create(&label).set(bits);
     }
 
     /// There is no such deployment any more.
     pub fn forget(&self, namespace: &str, deployment: &str) {
-        let label = Deployment {
-            namespace: namespace.into(),
-            deployment: deployment.into(),
-        };
+        let label = Deployment::new(namespace, deployment);
         self.anchor.remove(&label);
+        self.certificates.remove(&label);
     }
 
     /// All of it as text.
@@ -196,6 +231,10 @@ mod tests {
         metrics.reconciled(Duration::from_millis(20), Some("NameTaken"));
         metrics.applied("Service");
         metrics.status_written();
+        let took = Duration::from_millis(3);
+        metrics.requested("apply", Some(StatusCode::CONFLICT), took);
+        metrics.watch_failed("Pod");
+        metrics.certificate("team", "smol", 1_800_000_000);
         metrics.present(true, 3);
         metrics.anchor("team", "smol", 3.5);
         let text = metrics.text();
@@ -205,6 +244,18 @@ mod tests {
             (&operator::ERRORS, "{reason=\"NameTaken\"}", 1.0),
             (&operator::APPLIED, "{kind=\"Service\"}", 1.0),
             (&operator::STATUSES, "", 1.0),
+            (
+                &operator::API_REQUESTS,
+                "{verb=\"apply\",code=\"409\"}",
+                1.0,
+            ),
+            (&operator::API_DURATION, "_count{verb=\"apply\"}", 1.0),
+            (&operator::WATCHES_FAILED, "{kind=\"Pod\"}", 1.0),
+            (
+                &operator::CERTIFICATE_EXPIRES,
+                "{namespace=\"team\",deployment=\"smol\"}",
+                1_800_000_000.0,
+            ),
             (&operator::LEADING, "", 1.0),
             (&operator::AGENTS, "", 3.0),
             (
@@ -222,7 +273,6 @@ mod tests {
             let is_moved = moved.iter().any(|(moved, ..)| *moved == metric);
             assert!(is_moved, "nothing moves {}", metric.name);
         }
-        assert_eq!(metrics.writes(), 2);
     }
 
     #[test]

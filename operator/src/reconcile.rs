@@ -7,6 +7,7 @@ pub mod apply;
 pub mod backoff;
 mod certificates;
 mod children;
+mod lately;
 pub mod places;
 mod pods;
 mod record;
@@ -18,16 +19,19 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::ObjectMeta;
 use kube::runtime::controller::Action;
 use kube::runtime::events::Recorder;
 use kube::{Api, Client, ResourceExt as _};
-use lynx_crds::LynxDeployment;
+use lynx_crds::{LynxDeployment, LynxDeploymentStatus};
 use lynx_telemetry::{Context as Trace, KeyValue, Kind};
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
 use crate::build::names::Role;
 use crate::build::{self, BuildError, Inputs};
+use crate::caches::Caches;
+use crate::certificates::State;
 use crate::certificates::issue::IssueError;
 use crate::clock::{self, Clock};
 use crate::config::OperatorConfig;
@@ -38,18 +42,21 @@ use crate::streams::service::Hub;
 use crate::validate;
 use apply::Applied;
 use children::Children;
+use lately::Lately;
 use pods::Planned;
 
 /// How long after a failed reference it is looked for again: nothing here watches what isn't ours.
 const REFERENCE_AGAIN: Duration = Duration::from_secs(30);
-/// Between two looks while pods aren't as they should be: what keeps them from starting is told by pods, which aren't
-/// watched.
+/// Between two looks while pods aren't as they should be: an agent that has fallen silent, or a rollout that has taken
+/// too long, is no change that is watched.
 const PODS_AGAIN: Duration = Duration::from_secs(5);
 
 /// What every reconcile has at hand.
 pub struct Context {
     /// The API server.
     pub client: Client,
+    /// What exists, as watches tell it.
+    pub caches: Arc<Caches>,
     /// What the operator was told at start.
     pub config: OperatorConfig,
     /// The agents.
@@ -77,6 +84,12 @@ pub struct Memory {
     pub applied: Applied,
     /// What agents reported, as the status tells it.
     pub summary: Summary,
+    /// The Secret that pods mount.
+    pub secret: Lately<ObjectMeta>,
+    /// What the operator's own Secret holds.
+    pub certificates: Lately<State>,
+    /// The status that was written last, and its version: the watch may not have brought it yet.
+    pub written: Option<(Option<u64>, LynxDeploymentStatus)>,
 }
 
 /// Why a reconcile failed; it is tried again.
@@ -140,6 +153,12 @@ impl Context {
         act(memory.entry(key.clone()).or_default())
     }
 
+    /// Forgets everything: another replica leads.
+    pub fn forget_all(&self) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.clear();
+    }
+
     /// Forgets a deployment that is gone.
     pub fn forget(&self, key: &Key) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +191,8 @@ pub async fn reconcile(
     context: Arc<Context>,
 ) -> Result<Action, ReconcileError> {
     let key = key(&object);
-    if !context.leads() || !context.config.watches(&key.namespace) {
+    let may_act = context.leads() && context.caches.is_complete();
+    if !may_act || !context.config.watches(&key.namespace) {
         return Ok(Action::await_change());
     }
     if object.metadata.deletion_timestamp.is_some() {
@@ -218,6 +238,8 @@ async fn one(
     context: &Context,
     key: &Key,
 ) -> Result<Action, ReconcileError> {
+    let latest = record::latest(object, context, key);
+    let object = &*latest;
     let objections = validate::objections(object);
     if !objections.is_empty() {
         context.hub.admit(key);
@@ -292,7 +314,7 @@ async fn make(
     context: &Context,
     key: &Key,
 ) -> Result<Made, ReconcileError> {
-    let children = children::look(object, &context.client).await?;
+    let children = children::look(object, context, key).await?;
     let places = places::look(object, context, key, &children).await;
     pods::await_agents(context, key, &children);
     context.hub.admit(key);
@@ -300,6 +322,12 @@ async fn make(
     pods::mark(context, key, &planned).await?;
     pods::tell(context, key, &children, &planned);
     let certificates = certificates::ensure(object, context, key).await?;
+    if let Some(state) = &certificates {
+        let until = state.leaf.until;
+        context
+            .metrics
+            .certificate(&key.namespace, &key.name, until);
+    }
     let objects = build::build(&Inputs {
         object,
         certificates: certificates.as_ref(),
@@ -400,7 +428,7 @@ async fn write_status(
     if next == old {
         return Ok(());
     }
-    record::write(object, context, &next).await?;
+    record::write(object, context, key, &next).await?;
     record::publish(object, context, &crate::status::notices(&old, &next)).await;
     Ok(())
 }

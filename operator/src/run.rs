@@ -7,10 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt as _, future};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::{self, Controller};
@@ -27,12 +23,15 @@ use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream, WatchSt
 use tokio_util::sync::CancellationToken;
 
 use crate::build::names::MANAGER;
+use crate::caches::Caches;
+use crate::caches::feed::{self, Pauses};
 use crate::clock::Clock;
 use crate::config::OperatorConfig;
 use crate::control::Control;
 use crate::leadership;
 use crate::metrics::Metrics;
 use crate::reconcile::{Context, error_policy, reconcile};
+use crate::requests;
 use crate::streams::Key;
 use crate::streams::service::{Hub, Service as Agents};
 use crate::web::{self, Health};
@@ -41,6 +40,8 @@ use crate::web::{self, Health};
 const AGAIN: Duration = Duration::from_secs(3);
 /// Changes that come together are looked at together.
 const DEBOUNCE: Duration = Duration::from_millis(200);
+/// Deployments that are looked at together: more would only wait in the API server instead of here.
+const AT_ONCE: u16 = 8;
 /// Agents' connections are asked whether they live this often.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
@@ -50,6 +51,9 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Why the process can't run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// What is known of the API server can't be used.
+    #[error("no client can be made for the API server: see the service account or the kubeconfig")]
+    Client(#[source] Box<kube::Error>),
     /// An address can't be bound.
     #[error("{address} can't be bound: is another process there?")]
     Bind {
@@ -64,9 +68,9 @@ pub enum RunError {
 /// Runs until `shutdown`, and then ends in order: no more writes, streams ended, lease given back.
 ///
 /// # Errors
-/// Where an address can't be bound. An API server that can't be reached is waited for.
+/// Where an address can't be bound, or `cluster` can't be used. An API server that can't be reached is waited for.
 pub async fn run(
-    client: Client,
+    cluster: kube::Config,
     config: OperatorConfig,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
@@ -74,6 +78,8 @@ pub async fn run(
     let grpc = bind(config.listen.agents).await?;
     let clock = Clock::start();
     let metrics = Arc::new(Metrics::new());
+    let client = requests::client(cluster, Arc::clone(&metrics), clock)
+        .map_err(|source| RunError::Client(Box::new(source)))?;
     let ready = Arc::new(AtomicBool::new(false));
     let (changed, changes) = mpsc::unbounded_channel();
     let (leads, leading) = watch::channel(false);
@@ -87,6 +93,7 @@ pub async fn run(
             },
         ),
         client: client.clone(),
+        caches: Arc::new(Caches::new()),
         config: config.clone(),
         hub: Arc::clone(&hub),
         leading: leading.clone(),
@@ -107,15 +114,16 @@ pub async fn run(
         if reachable(&client, &config, &shutdown).await {
             let (watches, runs) = watches(&context, &shutdown);
             let stores = watches.iter().map(|watch| watch.store.clone()).collect();
-            let control = Control::new(Arc::clone(&context), stores, changed);
-            future::join5(
+            let control = Control::new(Arc::clone(&context), stores, changed.clone());
+            let feeds = feed::follow(Arc::clone(&context), changed, shutdown.clone());
+            let together = future::join5(
                 dispatch(&watches, changes, shutdown.clone()),
                 seen(&watches, &ready),
                 leadership::run(client.clone(), config, leads, shutdown.clone()),
                 control.run(shutdown.clone()),
                 future::join_all(runs),
-            )
-            .await;
+            );
+            future::join(together, feeds).await;
         }
     };
     future::join(servers, operate).await;
@@ -150,40 +158,19 @@ fn one_watch(
     shutdown: &CancellationToken,
 ) -> (Watch, Run) {
     let (ask, asked) = mpsc::unbounded_channel();
-    let ours =
-        watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={MANAGER}"));
     let objects = api::<LynxDeployment>(&context.client, namespace.as_deref());
     let controller = Controller::new(objects, watcher::Config::default())
-        .with_config(controller::Config::default().debounce(DEBOUNCE))
-        .owns(
-            api::<Deployment>(&context.client, namespace.as_deref()),
-            ours.clone(),
+        .with_config(
+            controller::Config::default()
+                .debounce(DEBOUNCE)
+                .concurrency(AT_ONCE),
         )
-        .owns(
-            api::<ConfigMap>(&context.client, namespace.as_deref()),
-            ours.clone(),
-        )
-        .owns(
-            api::<Service>(&context.client, namespace.as_deref()),
-            ours.clone(),
-        )
-        .owns(
-            api::<ServiceAccount>(&context.client, namespace.as_deref()),
-            ours.clone(),
-        )
-        .owns(
-            api::<NetworkPolicy>(&context.client, namespace.as_deref()),
-            ours.clone(),
-        )
-        .owns(
-            api::<PodDisruptionBudget>(&context.client, namespace.as_deref()),
-            ours,
-        )
+        .trigger_backoff(Pauses::default())
         .reconcile_on(UnboundedReceiverStream::new(asked))
-        // A new leader looks at everything.
+        // A new leader looks at everything, once it knows what there is.
         .reconcile_all_on(
-            WatchStream::from_changes(context.leading.clone())
-                .filter_map(|leads| future::ready(leads.then_some(()))),
+            WatchStream::from_changes(context.caches.completeness())
+                .filter_map(|complete| future::ready(complete.then_some(()))),
         )
         .graceful_shutdown_on(shutdown.clone().cancelled_owned());
     let store = controller.store();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::future;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt as _};
@@ -41,8 +42,8 @@ impl Version {
     }
 }
 
-/// Applies every object that isn't there as it should be, in order, and then removes the orphans: what is neither built nor
-/// `kept`.
+/// Applies every object that isn't there as it should be, Deployments after all that their pods need, and then removes the
+/// orphans: what is neither built nor `kept`.
 ///
 /// # Errors
 /// Where the API server refuses, or an object's name belongs to somebody else.
@@ -54,8 +55,16 @@ pub(super) async fn apply(
     children: &Children,
     kept: &BTreeSet<ChildId>,
 ) -> Result<(), ReconcileError> {
-    for built in objects {
-        apply_one(object, context, key, built, children).await?;
+    let (workloads, needs): (Vec<_>, Vec<_>) = objects
+        .iter()
+        .partition(|built| built.resource.kind == "Deployment");
+    for together in [needs, workloads] {
+        let writes = together
+            .into_iter()
+            .map(|built| apply_one(object, context, key, built, children));
+        // All are waited for: one that is refused shouldn't leave the others half written.
+        let written = future::join_all(writes).await;
+        written.into_iter().collect::<Result<(), _>>()?;
     }
     let wanted = objects.iter().map(id).chain(kept.iter().cloned()).collect();
     remove_orphans(object, context, key, &wanted, children).await
@@ -105,12 +114,19 @@ async fn apply_one(
         .await
         .map_err(ReconcileError::api(what))?;
     context.metrics.applied(&id.kind);
+    context.caches.learn(&applied);
     let stamp = Stamp {
         hash,
         uid: applied.uid(),
         version: Version::of(&applied.metadata),
     };
-    context.remember(key, |memory| memory.applied.insert(id, stamp));
+    let now = context.clock.now();
+    context.remember(key, |memory| {
+        if id.kind == "Secret" {
+            memory.secret.set(applied.metadata, now);
+        }
+        memory.applied.insert(id, stamp);
+    });
     Ok(())
 }
 
@@ -136,7 +152,8 @@ async fn remove_orphans(
         let what = format!("delete the orphan {} {}", id.kind, id.name);
         match api.delete(&id.name, &params).await {
             Ok(_) => tracing::info!(kind = id.kind, name = id.name, "an orphan was deleted"),
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            // It is gone already, or is another one of the same name by now.
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
             Err(error) => return Err(ReconcileError::api(what)(error)),
         }
         context.remember(key, |memory| memory.applied.remove(id));

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::TlsMode;
 
-use super::{Context, ReconcileError};
+use super::{Context, ReconcileError, record};
 use crate::build::names::{self, MANAGER};
 use crate::build::tls;
 use crate::certificates::{self, State};
+use crate::status::Notice;
 use crate::streams::Key;
 
 /// The key of the Secret with everything in it.
@@ -26,6 +28,16 @@ pub(super) async fn ensure(
 ) -> Result<Option<State>, ReconcileError> {
     if object.spec.transfer.tls.mode != TlsMode::OperatorCa {
         return Ok(None);
+    }
+    let (now, wall) = (context.clock.now(), context.clock.wall().as_second());
+    let known = context.remember(key, |memory| memory.certificates.get(now).cloned());
+    let lives = context.config.certificates;
+    let identity = tls::identity(object);
+    if let Some(known) = known
+        && known.name == identity
+        && wall < known.due(lives)
+    {
+        return Ok(Some(known));
     }
     let name = format!("{}-authority", object.name_any());
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &key.namespace);
@@ -44,10 +56,9 @@ pub(super) async fn ensure(
         });
     }
     let old = held.as_ref().and_then(read);
-    let now = context.clock.wall().as_second();
-    let lives = context.config.certificates;
-    let state = certificates::follow(old.clone(), &tls::identity(object), lives, now)?;
+    let state = certificates::follow(old.clone(), &identity, lives, wall)?;
     if old.as_ref() == Some(&state) {
+        context.remember(key, |memory| memory.certificates.set(state.clone(), now));
         return Ok(Some(state));
     }
     let secret = write(object, name.clone(), held.as_ref(), &state);
@@ -62,13 +73,28 @@ pub(super) async fn ensure(
         None => secrets.create(&params, &secret).await,
     };
     written.map_err(ReconcileError::api(what))?;
+    context.remember(key, |memory| memory.certificates.set(state.clone(), now));
     tracing::info!(
         namespace = key.namespace,
         deployment = key.name,
         until = state.leaf.until,
         "certificates were issued"
     );
+    record::publish(object, context, &[issued(&state)]).await;
     Ok(Some(state))
+}
+
+fn issued(state: &State) -> Notice {
+    let time = |seconds| Timestamp::from_second(seconds).unwrap_or_default();
+    Notice {
+        warning: false,
+        reason: "CertificateIssued".into(),
+        note: format!(
+            "agents' certificates are valid until {}, by an authority until {}",
+            time(state.leaf.until),
+            time(state.authority.until)
+        ),
+    }
 }
 
 fn read(secret: &Secret) -> Option<State> {

@@ -1,23 +1,24 @@
 //! What exists of a deployment.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ListParams, ObjectMeta};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::ObjectMeta;
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::TlsMode;
 
-use super::ReconcileError;
 use super::pods::{Planned, is_ready};
+use super::{Context, ReconcileError};
 use crate::build::names::{self, Role};
 use crate::build::tls;
+use crate::caches::{Existing, Kind};
 use crate::status::{Workload, trouble};
+use crate::streams::Key;
 
 /// An object that exists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,17 +35,55 @@ pub(super) struct Children {
     /// By kind and name.
     pub metadata: BTreeMap<ChildId, (ApiResource, ObjectMeta)>,
     /// The workloads, by name.
-    pub deployments: BTreeMap<String, Deployment>,
-    /// The pods that aren't being deleted.
-    pub pods: Vec<Pod>,
-    /// The pods that are.
-    pub ending: Vec<Pod>,
+    pub deployments: BTreeMap<String, Arc<Deployment>>,
+    pods: Vec<Arc<Pod>>,
+    ending: Vec<Arc<Pod>>,
 }
 
 impl Children {
+    /// What the caches have.
+    fn new(existing: Existing) -> Self {
+        let deployments = existing.deployments.iter().map(|(name, one)| {
+            let id = (Kind::Deployment, name.clone());
+            (id, one.metadata.clone())
+        });
+        let metadata = existing
+            .metadata
+            .into_iter()
+            .map(|(id, metadata)| (id, Arc::unwrap_or_clone(metadata)))
+            .chain(deployments)
+            .map(|((kind, name), metadata)| {
+                let resource = kind.resource();
+                let kind = resource.kind.clone();
+                (ChildId { kind, name }, (resource, metadata))
+            })
+            .collect();
+        let (ending, pods) = existing
+            .pods
+            .into_iter()
+            .partition(|pod| pod.metadata.deletion_timestamp.is_some());
+        Self {
+            metadata,
+            deployments: existing.deployments,
+            pods,
+            ending,
+        }
+    }
+
+    /// The pods that aren't being deleted.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.iter().map(Arc::as_ref)
+    }
+
+    /// The pods that are.
+    pub(super) fn ending(&self) -> impl Iterator<Item = &Pod> {
+        self.ending.iter().map(Arc::as_ref)
+    }
+
     /// The Deployments of a role, of all revisions.
     pub(super) fn of_role(&self, role: Role) -> impl Iterator<Item = &Deployment> {
-        self.deployments.values().filter(move |deployment| {
+        let all = self.deployments.values().map(Arc::as_ref);
+        all.filter(move |deployment| {
             let label = deployment.labels().get(names::ROLE);
             label.is_some_and(|label| label == role.name())
                 && deployment.metadata.deletion_timestamp.is_none()
@@ -100,83 +139,49 @@ impl Children {
                 .find(|one| one.type_ == "ReplicaFailure" && one.status == "True")?;
             failure.message.clone()
         });
-        let pods = self.pods.iter().filter(newest);
+        let pods = self.pods().filter(newest);
         let waiting = pods.filter(|pod| !is_ready(pod)).filter_map(trouble);
         unmade.chain(waiting).collect()
     }
 }
 
-/// Looks. Metadata is enough for all but workloads and pods.
+/// Looks into the caches, and asks for the one Secret, which isn't watched: for that, rights on all others were needed.
 pub(super) async fn look(
     object: &LynxDeployment,
-    client: &Client,
+    context: &Context,
+    key: &Key,
 ) -> Result<Children, ReconcileError> {
-    let namespace = object.namespace().unwrap_or_default();
-    let label = format!("{}={}", names::DEPLOYMENT, object.name_any());
-    let params = ListParams::default().labels(&label);
-    let mut children = Children::default();
-    for resource in kinds() {
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
-        let list = api
-            .list_metadata(&params)
-            .await
-            .map_err(ReconcileError::api(format!("list {}", resource.plural)))?;
-        for item in list {
-            let id = ChildId {
-                kind: resource.kind.clone(),
-                name: item.name_any(),
-            };
-            children
-                .metadata
-                .insert(id, (resource.clone(), item.metadata));
-        }
-    }
+    let mut children = Children::new(context.caches.of(key));
     if object.spec.transfer.tls.mode == TlsMode::OperatorCa
         && let Some(name) = tls::secret_name(object)
+        && let Some(metadata) = secret(context, key, &name).await?
     {
-        // By name: rights on other Secrets aren't needed.
         let resource = ApiResource::erase::<Secret>(&());
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
-        let found = api.get_metadata_opt(&name).await;
-        if let Some(found) = found.map_err(ReconcileError::api(format!("read Secret {name}")))? {
-            let id = ChildId {
-                kind: resource.kind.clone(),
-                name,
-            };
-            children.metadata.insert(id, (resource, found.metadata));
-        }
+        let kind = resource.kind.clone();
+        let id = ChildId { kind, name };
+        children.metadata.insert(id, (resource, metadata));
     }
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
-    let list = deployments.list(&params).await;
-    for deployment in list.map_err(ReconcileError::api("list deployments"))? {
-        let id = ChildId {
-            kind: "Deployment".into(),
-            name: deployment.name_any(),
-        };
-        let resource = ApiResource::erase::<Deployment>(&());
-        children
-            .metadata
-            .insert(id, (resource, deployment.metadata.clone()));
-        children
-            .deployments
-            .insert(deployment.name_any(), deployment);
-    }
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let list = pods.list(&params).await;
-    (children.ending, children.pods) = list
-        .map_err(ReconcileError::api("list pods"))?
-        .into_iter()
-        .partition(|pod| pod.metadata.deletion_timestamp.is_some());
     Ok(children)
 }
 
-/// The kinds that are built, besides Deployments.
-fn kinds() -> [ApiResource; 5] {
-    [
-        ApiResource::erase::<ServiceAccount>(&()),
-        ApiResource::erase::<ConfigMap>(&()),
-        ApiResource::erase::<NetworkPolicy>(&()),
-        ApiResource::erase::<Service>(&()),
-        ApiResource::erase::<PodDisruptionBudget>(&()),
-    ]
+async fn secret(
+    context: &Context,
+    key: &Key,
+    name: &str,
+) -> Result<Option<ObjectMeta>, ReconcileError> {
+    let now = context.clock.now();
+    let known = context.remember(key, |memory| memory.secret.get(now).cloned());
+    if known.is_some() {
+        return Ok(known);
+    }
+    let resource = ApiResource::erase::<Secret>(&());
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(context.client.clone(), &key.namespace, &resource);
+    let found = api.get_metadata_opt(name).await;
+    let found = found.map_err(ReconcileError::api(format!("read Secret {name}")))?;
+    let metadata = found.map(|found| found.metadata);
+    if let Some(metadata) = &metadata {
+        context.remember(key, |memory| memory.secret.set(metadata.clone(), now));
+    }
+    Ok(metadata)
 }

@@ -69,7 +69,7 @@ pub(super) async fn look(
         ..Places::default()
     };
     let mut problem = None;
-    for pod in &children.pods {
+    for pod in children.pods() {
         let Some(node) = node_of(pod) else { continue };
         match labels(context, node).await {
             Ok(labels) => match labels.get(label) {

@@ -190,7 +190,7 @@ impl Seen<'_> {
                 && label(pod.labels(), names::REVISION) == revision
         };
         let wall = self.context.clock.wall();
-        let ending = children.ending.iter().filter(ours).filter(|pod| {
+        let ending = children.ending().filter(ours).filter(|pod| {
             let until = pod.metadata.deletion_timestamp.as_ref();
             until.is_some_and(|until| until.0 > wall)
         });
@@ -198,8 +198,7 @@ impl Seen<'_> {
             generation: label(&template.unwrap_or_default(), names::GENERATION),
             replicas: u32::try_from(replicas).unwrap_or(0),
             pods: children
-                .pods
-                .iter()
+                .pods()
                 .filter(ours)
                 .map(|pod| self.pod(pod, role))
                 .collect(),
@@ -264,7 +263,7 @@ pub(super) fn await_agents(context: &Context, key: &Key, children: &Children) {
         let role = pod.labels().get(names::ROLE);
         role.is_some_and(|role| role == Role::Prefill.name()) && is_ready(pod)
     };
-    let pods = children.pods.iter().filter(prefill);
+    let pods = children.pods().filter(prefill);
     let pods = pods.map(ResourceExt::name_any).collect();
     context.hub.with(key, |registry, now| {
         registry.await_agents(key, pods, now);
@@ -285,7 +284,10 @@ pub(super) async fn mark(
         };
         let patch = json!({"metadata": {"annotations": {DRAIN_UNTIL: until, DELETION_COST: cost}}});
         match pods.patch(name, &ours(), &Patch::Merge(&patch)).await {
-            Ok(_) => tracing::info!(pod = name, draining = mark.is_some(), "a pod was marked"),
+            Ok(marked) => {
+                context.caches.learn_pod(marked);
+                tracing::info!(pod = name, draining = mark.is_some(), "a pod was marked");
+            }
             // It is gone already.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
@@ -314,12 +316,15 @@ pub(super) async fn shrink(
         let name = name_of(object, *role, revision);
         let patch = json!({"spec": {"replicas": plan.replicas}});
         match api.patch(&name, &ours(), &Patch::Merge(&patch)).await {
-            Ok(_) => tracing::info!(
-                deployment = name,
-                from = current,
-                to = plan.replicas,
-                "an older revision shrank"
-            ),
+            Ok(shrunk) => {
+                context.caches.learn_deployment(shrunk);
+                tracing::info!(
+                    deployment = name,
+                    from = current,
+                    to = plan.replicas,
+                    "an older revision shrank"
+                );
+            }
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(ReconcileError::api(format!("shrink {name}"))(error)),
         }
@@ -336,7 +341,7 @@ fn ours() -> PatchParams {
 
 /// Tells the agents of both roles who drains.
 pub(super) fn tell(context: &Context, key: &Key, children: &Children, planned: &Planned) {
-    let staying: BTreeSet<_> = children.pods.iter().map(ResourceExt::name_any).collect();
+    let staying: BTreeSet<_> = children.pods().map(ResourceExt::name_any).collect();
     let wall = context.clock.wall();
     let drains: BTreeMap<_, _> = planned
         .drains

@@ -1,5 +1,7 @@
 //! Status and events, written.
 
+use std::borrow::Cow;
+
 use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource as _, ResourceExt as _};
@@ -7,19 +9,40 @@ use lynx_crds::{LynxDeployment, LynxDeploymentStatus};
 use serde_json::json;
 
 use super::{Context, ReconcileError};
+use crate::caches;
 use crate::status::Notice;
+use crate::streams::Key;
 
 /// Of everything in a status, and of nothing else.
 const MANAGER: &str = "lynx-operator-status";
+
+/// The object with the status that was written last, where the watch hasn't brought that yet: conditions would change
+/// twice, and their events come twice.
+pub(super) fn latest<'a>(
+    object: &'a LynxDeployment,
+    context: &Context,
+    key: &Key,
+) -> Cow<'a, LynxDeployment> {
+    let written = context.remember(key, |memory| memory.written.clone());
+    match written {
+        Some((version, status)) if caches::version(&object.metadata) < version => {
+            Cow::Owned(LynxDeployment {
+                status: Some(status),
+                ..object.clone()
+            })
+        }
+        _ => Cow::Borrowed(object),
+    }
+}
 
 /// Writes a status that differs from the old one.
 pub(super) async fn write(
     object: &LynxDeployment,
     context: &Context,
+    key: &Key,
     status: &LynxDeploymentStatus,
 ) -> Result<(), ReconcileError> {
-    let namespace = object.namespace().unwrap_or_default();
-    let api: Api<LynxDeployment> = Api::namespaced(context.client.clone(), &namespace);
+    let api: Api<LynxDeployment> = Api::namespaced(context.client.clone(), &key.namespace);
     let patch = json!({
         "apiVersion": LynxDeployment::api_version(&()),
         "kind": LynxDeployment::kind(&()),
@@ -30,8 +53,11 @@ pub(super) async fn write(
         .patch_status(&object.name_any(), &params, &Patch::Apply(&patch))
         .await
     {
-        Ok(_) => {
+        Ok(written) => {
             context.metrics.status_written();
+            let version = caches::version(&written.metadata);
+            let status = written.status.unwrap_or_default();
+            context.remember(key, |memory| memory.written = Some((version, status)));
             Ok(())
         }
         // It was deleted meanwhile.

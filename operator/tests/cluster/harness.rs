@@ -28,6 +28,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// A namespace of one test.
 pub(crate) struct World {
     pub(crate) client: Client,
+    pub(crate) cluster: Config,
     pub(crate) namespace: String,
 }
 
@@ -47,7 +48,7 @@ impl World {
         let config = Config::infer().await.expect(
             "no control plane: run this as `tests/cluster/control-plane run cargo test -p lynx-operator -- --ignored`, or `make test-cluster`",
         );
-        let client = Client::try_from(config).unwrap();
+        let client = Client::try_from(config.clone()).unwrap();
         DEFINED
             .get_or_init(async || {
                 lynx_operator::crd::apply(&client).await.unwrap();
@@ -62,6 +63,7 @@ impl World {
             .unwrap();
         Self {
             client,
+            cluster: config,
             namespace: made.metadata.name.unwrap(),
         }
     }
@@ -80,9 +82,19 @@ impl World {
 
     /// The same, with more configuration.
     pub(crate) fn operator_with(&self, pod: &str, more: &str) -> Operator {
+        self.operator_by(&self.cluster, pod, more)
+    }
+
+    /// The same, by another way to the API server.
+    pub(crate) fn operator_by(&self, cluster: &Config, pod: &str, more: &str) -> Operator {
         let (http, agents) = (free(), free());
+        let election = if more.contains("leaderElection") {
+            ""
+        } else {
+            "leaderElection: {durationSeconds: 15, graceSeconds: 12}"
+        };
         let text = format!(
-            "namespaces: [{}]\n{more}\nagents: {{service: agents}}\nleaderElection: {{durationSeconds: 15, graceSeconds: 12}}",
+            "namespaces: [{}]\n{more}\nagents: {{service: agents}}\n{election}",
             self.namespace
         );
         let config = OperatorConfig::parse(&text, |name| {
@@ -98,7 +110,7 @@ impl World {
             Some(value)
         });
         let shutdown = CancellationToken::new();
-        let run = lynx_operator::run::run(self.client.clone(), config.unwrap(), shutdown.clone());
+        let run = lynx_operator::run::run(cluster.clone(), config.unwrap(), shutdown.clone());
         let task = tokio::spawn(async move { run.await.unwrap() });
         Operator {
             http,

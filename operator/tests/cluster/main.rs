@@ -4,6 +4,8 @@
 #![expect(clippy::panic, reason = "helpers of tests")]
 
 mod agents;
+mod chaos;
+mod gate;
 mod harness;
 mod leaders;
 mod objects;

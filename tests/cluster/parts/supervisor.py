@@ -23,6 +23,8 @@ from .layout import FIRST_SERVICE_ADDRESS, NODE_NAME, Layout
 # Far more than a slow machine took.
 PATIENCE_S = 180
 
+API_SERVER = "kube-apiserver"
+
 # Between two looks at something that can't be waited for otherwise.
 INTERVAL_S = 0.05
 
@@ -38,6 +40,7 @@ class Supervisor:
         self.layout = layout
         self.report = report
         self.running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
+        self.killed: set[int] = set()
         self.deadline = time.monotonic() + PATIENCE_S
 
     def say(self, line: str) -> None:
@@ -100,7 +103,7 @@ class Supervisor:
         layout = self.layout
         self.start("etcd", programs.etcd(layout))
         self.await_url("etcd is healthy", f"{layout.etcd}/health")
-        self.start("kube-apiserver", programs.apiserver(layout))
+        self.start(API_SERVER, programs.apiserver(layout))
         self.await_url("the API server is ready", f"{layout.api}/readyz")
         self.start("kube-controller-manager", programs.controller_manager(layout))
         # Without a kubelet too: tests make nodes of objects alone.
@@ -139,11 +142,21 @@ class Supervisor:
         for _, child in self.running.values():
             child.wait()
 
+    def kill_api_server(self, *_: object) -> None:
+        """As a node's failure does it; `watch` starts another one."""
+        for pid, (name, child) in self.running.items():
+            if name == API_SERVER:
+                self.killed.add(pid)
+                child.kill()
+
     def watch(self) -> NoReturn:
-        """Reaps until one of the cluster's own programs ends, and then ends too."""
+        """Reaps until one of the cluster's own programs ends that nobody killed on purpose, and then ends too."""
         while True:
             pid, status = os.wait()
-            if pid in self.running:
+            if pid in self.killed:
+                del self.running[pid]
+                self.start(API_SERVER, programs.apiserver(self.layout))
+            elif pid in self.running:
                 name, _ = self.running[pid]
                 sys.exit(f"{name} ended with status {os.waitstatus_to_exitcode(status)}, so the cluster ends.")
 
@@ -181,6 +194,7 @@ def main(layout: Layout, archives: list[str], report: TextIO) -> None:
     supervisor = Supervisor(layout, report)
     try:
         supervisor.bring_up(archives)
+        signal.signal(signal.SIGUSR1, supervisor.kill_api_server)
         supervisor.say("up")
         report.close()
         supervisor.watch()
