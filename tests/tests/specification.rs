@@ -35,6 +35,21 @@ fn every_test_that_keeps_a_pain_away_exists() {
     assert!(missing.is_empty(), "no such tests: {missing:?}");
 }
 
+#[test]
+fn every_test_that_the_runbooks_name_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(root.join("docs/operations.md")).unwrap();
+    let mut sources = String::new();
+    collect(root, &mut sources);
+    let named = named_tests(&page);
+    assert!(named.len() > 5, "{named:?}");
+    let missing: Vec<_> = named
+        .into_iter()
+        .filter(|name| !sources.contains(&format!("fn {name}(")))
+        .collect();
+    assert!(missing.is_empty(), "no such tests: {missing:?}");
+}
+
 /// The second halves of all `crate: name` in backticks.
 fn named_tests(specification: &str) -> Vec<&str> {
     let quoted = specification.split('`').skip(1).step_by(2);

@@ -170,11 +170,47 @@ pub(super) const ALERTS: &[Alert] = &[
         meaning: "Some deployment is not what its spec says. The label `reason` says which kind of error it is.",
         action: "`kubectl describe lynx` says for each deployment what is wrong.",
     },
+    Alert {
+        name: "LynxReconcileSlow",
+        severity: "warning",
+        after: "15m",
+        expression: "histogram_quantile(0.99, sum by (le, namespace) (rate(lynx_operator_reconcile_duration_seconds_bucket[10m]))) > 2",
+        summary: "One look at a deployment in a hundred takes over two seconds.",
+        meaning: "Changes of specs, and drains, are late. A look that changes nothing asks the API server for nothing, so it is writes that are slow.",
+        action: "Compare `lynx_operator_api_request_duration_seconds` by `verb`: where all are slow it is the API server, or the operator's processor limit.",
+    },
+    Alert {
+        name: "LynxApiRequestsFail",
+        severity: "warning",
+        after: "10m",
+        expression: r#"sum by (namespace, verb, code) (rate(lynx_operator_api_requests_total{code=~"none|401|403|429|5.."}[5m])) > 0.1"#,
+        summary: "The API server refuses the operator's requests, or doesn't answer.",
+        meaning: "Deployments keep working as they are; changes wait. Conflicts (409) and what isn't there (404) don't count.",
+        action: "The label `code` says why: 401 and 403 are rights, 429 is load, `none` and 5xx the API server itself.",
+    },
+    Alert {
+        name: "LynxWatchesBreak",
+        severity: "warning",
+        after: "10m",
+        expression: "sum by (namespace, kind) (increase(lynx_operator_watch_failures_total[10m])) > 20",
+        summary: "A watch of the operator breaks again and again.",
+        meaning: "What the operator knows of this kind of object is old; it decides on that.",
+        action: "The operator's log says what the API server answered. 403: its role lacks `list` or `watch` of the kind.",
+    },
+    Alert {
+        name: "LynxCertificateNotRenewed",
+        severity: "critical",
+        after: "30m",
+        expression: "lynx_operator_certificate_expiry_timestamp_seconds - time() < 259200",
+        summary: "A certificate that the operator issues ends within three days.",
+        meaning: "It is renewed after two thirds of its life, so renewing has failed for days. When it has ended, no link of this deployment comes up.",
+        action: "`kubectl describe lynx` says why (`NoCertificate`, `ApplyFailed`). Where `certificates.leafSeconds` is less than nine days, edit this alert.",
+    },
 ];
 
-/// Where the page says more.
+/// Where it is said what to look at, and what to do. The chart puts the address of a copy of the pages in front.
 pub(super) fn runbook(alert: &Alert) -> String {
-    format!("docs/metrics.md#{}", alert.name.to_lowercase())
+    format!("docs/operations.md#{}", alert.name.to_lowercase())
 }
 
 /// The rules, as Prometheus and a PrometheusRule have them. JSON is YAML.
@@ -192,7 +228,7 @@ fn rule(alert: &Alert) -> Value {
         "annotations": {
             "summary": alert.summary,
             "description": alert.meaning,
-            "runbook": runbook(alert),
+            "runbook_url": runbook(alert),
         },
     })
 }

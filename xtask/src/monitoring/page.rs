@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use lynx_metrics::{By, Group, Kind, Metric, Values, groups};
 
-use super::alerts::ALERTS;
+use super::alerts::{ALERTS, runbook};
 
 /// What the page begins with.
 const ABOUT: &str = "\
@@ -84,7 +84,8 @@ fn meaning(metric: &Metric) -> String {
 
 fn alerts(text: &mut String) -> std::fmt::Result {
     text.push_str(
-        "\n## Alerts\n\nThresholds are starting points: edit a copy where yours differ.\n",
+        "\n## Alerts\n\nThresholds are starting points: edit a copy where yours differ. What to look at, step by step, is in \
+         [operations.md](operations.md).\n",
     );
     for alert in ALERTS {
         let time = match alert.after {
@@ -93,13 +94,14 @@ fn alerts(text: &mut String) -> std::fmt::Result {
         };
         write!(
             text,
-            "\n### {}\n\n{} ({}{time})\n\n```\n{}\n```\n\n{}\n\n**What to do.** {}\n",
+            "\n### {}\n\n{} ({}{time})\n\n```\n{}\n```\n\n{}\n\n**What to do.** {} [Runbook]({})\n",
             alert.name,
             alert.summary,
             alert.severity,
             alert.expression,
             alert.meaning,
-            alert.action
+            alert.action,
+            runbook(alert).trim_start_matches("docs/")
         )?;
     }
     Ok(())
@@ -107,16 +109,32 @@ fn alerts(text: &mut String) -> std::fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use super::super::alerts::runbook;
     use super::*;
 
+    const RUNBOOKS: &str = include_str!("../../../docs/operations.md");
+
     #[test]
-    fn every_alert_has_the_section_that_it_points_to() {
-        let text = text();
+    fn every_alert_has_the_runbook_that_it_points_to_and_no_runbook_is_of_another() {
+        let headings = |text: &str| -> Vec<String> {
+            let lines = text.lines();
+            let all = lines.filter_map(|line| line.strip_prefix("### Lynx"));
+            all.map(|name| format!("Lynx{name}")).collect()
+        };
+        let names: Vec<_> = ALERTS.iter().map(|alert| alert.name.to_owned()).collect();
+        assert_eq!(headings(RUNBOOKS), names);
+        assert_eq!(headings(&text()), names);
         for alert in ALERTS {
-            let heading = format!("\n### {}\n", alert.name);
-            assert!(text.contains(&heading), "{}", alert.name);
-            assert!(runbook(alert).ends_with(&alert.name.to_lowercase()));
+            assert!(runbook(alert).ends_with(&format!("#{}", alert.name.to_lowercase())));
+        }
+    }
+
+    #[test]
+    fn every_runbook_says_what_to_look_at_and_what_to_do() {
+        for section in RUNBOOKS.split("\n### Lynx").skip(1) {
+            let name = section.lines().next().unwrap_or_default();
+            for part in ["**Look.**", "**Do.**"] {
+                assert!(section.contains(part), "Lynx{name} lacks {part}");
+            }
         }
     }
 }
