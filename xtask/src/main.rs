@@ -1,6 +1,6 @@
 //! Generators of the committed files, and of container images.
 //!
-//! What a reader or another implementation needs is committed, even where code makes it: `cargo xtask vectors`, `crds` and
+//! What a reader or another implementation needs is committed, even where code makes it: `cargo xtask vectors`, `crds`, `reference` and
 //! `monitoring` write it, `cargo xtask check` makes it in memory and fails on a difference. Refuses to be a build
 //! step: nothing that is built depends on it.
 
@@ -8,6 +8,7 @@ mod crds;
 mod folder;
 mod images;
 mod monitoring;
+mod reference;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -20,6 +21,7 @@ use crate::folder::Folder;
 const USAGE: &str = "usage: cargo xtask vectors      write the codec's test vectors
        cargo xtask crds         write the custom resource definition
        cargo xtask monitoring   write docs/metrics.md, the alerts and the dashboard
+       cargo xtask reference    write docs/reference.md, every field of a LynxDeployment
        cargo xtask check        fail where a committed generated file is not what its generator makes
        cargo xtask images       make container images of Lynx (--help says how)";
 
@@ -47,12 +49,13 @@ fn run() -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["vectors"] => vectors().write(root),
         ["crds"] => crds::folder().write(root),
+        ["reference"] => reference::folder().write(root),
         ["monitoring"] => {
             let folders = monitoring::folders();
             folders.iter().try_for_each(|folder| folder.write(root))
         }
         ["check"] => {
-            let mut folders = vec![vectors(), crds::folder()];
+            let mut folders = vec![vectors(), crds::folder(), reference::folder()];
             folders.extend(monitoring::folders());
             check(root, &folders)
         }
@@ -80,7 +83,7 @@ fn check(root: &Path, folders: &[Folder]) -> Result<()> {
         Ok(())
     } else {
         bail!(
-            "{}\nrun `cargo xtask vectors`, `crds` or `monitoring`, look at the difference, and say in the commit why it is right",
+            "{}\nrun `cargo xtask vectors`, `crds`, `reference` or `monitoring`, look at the difference, and say in the commit why it is right",
             differences.join("\n")
         )
     }
