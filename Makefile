@@ -36,6 +36,8 @@ test: toolchain model ## All tests but those on a cluster
 	@scripts/kube-tools jaeger
 	@echo "  test      workspace"
 	@$(CARGO) test --workspace $(ARGS)
+	@echo "  test      lynx-vllm"
+	@integrations/vllm/test
 
 test-metrics: toolchain model ## Every metric moves, and every alert is evaluated, in a real Prometheus, built here
 	@scripts/kube-tools prometheus
