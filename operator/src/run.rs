@@ -11,8 +11,8 @@ use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::{self, Controller};
 use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use lynx_crds::LynxDeployment;
 use lynx_proto::operator::v1::control_server::ControlServer;
@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_secs(3);
 /// Changes that come together are looked at together.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Deployments that are looked at together: more would only wait in the API server instead of here.
-const AT_ONCE: u16 = 8;
+const AT_ONCE: u16 = 4;
 /// Agents' connections are asked whether they live this often.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
@@ -159,7 +159,12 @@ fn one_watch(
 ) -> (Watch, Run) {
     let (ask, asked) = mpsc::unbounded_channel();
     let objects = api::<LynxDeployment>(&context.client, namespace.as_deref());
-    let controller = Controller::new(objects, watcher::Config::default())
+    let (store, writer) = reflector::store();
+    let objects = watcher::watcher(objects, watcher::Config::default())
+        .modify(feed::slim)
+        .reflect(writer)
+        .applied_objects();
+    let controller = Controller::for_stream(objects, store.clone())
         .with_config(
             controller::Config::default()
                 .debounce(DEBOUNCE)
@@ -173,7 +178,6 @@ fn one_watch(
                 .filter_map(|complete| future::ready(complete.then_some(()))),
         )
         .graceful_shutdown_on(shutdown.clone().cancelled_owned());
-    let store = controller.store();
     let run = controller
         .run(reconcile, error_policy, Arc::clone(context))
         .for_each(|result| {

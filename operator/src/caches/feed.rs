@@ -17,6 +17,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
+use lynx_crds::LynxDeployment;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -73,9 +74,20 @@ pub(super) trait Lean {
     fn slim(&mut self);
 }
 
+/// The same of a LynxDeployment.
+pub(crate) fn slim(object: &mut LynxDeployment) {
+    object.metadata.slim();
+}
+
+/// What `kubectl apply` keeps its own copy of an object in.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 impl Lean for ObjectMeta {
     fn slim(&mut self) {
         self.managed_fields = None;
+        if let Some(annotations) = &mut self.annotations {
+            annotations.remove(LAST_APPLIED);
+        }
     }
 }
 
