@@ -398,6 +398,44 @@ const ROWS: &[Row] = &[
                     "{{reason}}",
                 )],
             ),
+            Panel(
+                "Requests to the API server, by what is asked",
+                "ops",
+                &[(
+                    "sum by (verb) (rate(lynx_operator_api_requests_total[$__rate_interval]))",
+                    "{{verb}}",
+                )],
+            ),
+            Panel(
+                "Requests that fail, and watches that break",
+                "ops",
+                &[
+                    (
+                        r#"sum by (code) (rate(lynx_operator_api_requests_total{code!~"2.."}[$__rate_interval]))"#,
+                        "{{code}}",
+                    ),
+                    (
+                        "sum by (kind) (rate(lynx_operator_watch_failures_total[$__rate_interval]))",
+                        "watch: {{kind}}",
+                    ),
+                ],
+            ),
+            Panel(
+                "A request to the API server, 99th",
+                "s",
+                &[(
+                    "histogram_quantile(0.99, sum by (le, verb) (rate(lynx_operator_api_request_duration_seconds_bucket[$__rate_interval])))",
+                    "{{verb}}",
+                )],
+            ),
+            Panel(
+                "Days until certificates end",
+                "d",
+                &[(
+                    r#"(lynx_operator_certificate_expiry_timestamp_seconds{namespace=~"$namespace"} - time()) / 86400"#,
+                    "{{namespace}}/{{deployment}}",
+                )],
+            ),
         ],
     },
 ];
