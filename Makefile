@@ -5,6 +5,8 @@
 #   BENCH        which benches                    (default all: codec link accuracy ttft)
 #   PROFILE      where a profile goes             (default out/profile.json)
 #   FUZZ         the fuzz target                  (default frame)
+#   DEPLOYMENTS  the sizes of bench-operator      (default 100 500)
+#   STEADY_SECONDS for how long it then watches  (default 120)
 #   FUZZ_SECONDS how long fuzz-all takes for each (default 60)
 
 SHELL := /bin/bash
@@ -13,6 +15,8 @@ BENCH ?= codec link accuracy ttft
 PROFILE ?= out/profile.json
 FUZZ ?= frame
 FUZZ_SECONDS ?= 60
+DEPLOYMENTS ?= 100 500
+STEADY_SECONDS ?= 120
 
 # What a node needs to run the journey.
 IMAGES := operator agent engine pause
@@ -21,7 +25,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-metrics test-cluster test-cuda test-faults test-rdma bench bench-peers soak lint images model fuzz fuzz-all profile toolchain build
+.PHONY: help demo test test-metrics test-cluster test-cuda test-faults test-rdma bench bench-peers bench-operator soak lint images model fuzz fuzz-all profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -91,6 +95,20 @@ bench-peers: build ## Lynx beside plain TCP, NIXL and Mooncake on a shaped link,
 	@scripts/need ip tc python3 pip
 	@mkdir -p out
 	@tests/peers/bench --lynx "target/release/lynx bench peer" --json out/bench-peers.json $(ARGS)
+
+bench-operator: toolchain ## The operator with DEPLOYMENTS LynxDeployments on a real API server: times, requests, memory; rows go to out/
+	@scripts/need openssl python3
+	@scripts/kube-tools kube etcd
+	@echo "  build     the operator and its bench"
+	@$(CARGO) build --quiet --release -p lynx-operator --bin lynx-operator --example scale
+	@mkdir -p out
+	@for size in $(DEPLOYMENTS); do \
+	    echo "  bench     $$size deployments"; \
+	    tests/cluster/control-plane down && tests/cluster/control-plane up || exit; \
+	    tests/cluster/control-plane run target/release/examples/scale target/release/lynx-operator $$size $(STEADY_SECONDS) \
+	        out/bench-operator-$$size.json; \
+	    status=$$?; tests/cluster/control-plane down; [ $$status -eq 0 ] || exit $$status; \
+	done
 
 soak: model build ## 200 clients for a minute: every answer right, nothing that grows (ARGS="--seconds 600")
 	@$(LYNX) bench soak $(ARGS)

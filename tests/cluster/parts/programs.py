@@ -19,6 +19,9 @@ from .layout import NODE_NAME, POD_NETWORK, SERVICE_NETWORK, Layout
 KUBE_TOOLS = Path(__file__).parents[3] / "scripts" / "kube-tools"
 CONFIG = Path(__file__).parent.parent / "config"
 
+# By default controllers ask 20 times a second at most: with hundreds of deployments that alone would be measured.
+UNHURRIED = ["--kube-api-qps=500", "--kube-api-burst=1000"]
+
 TOOLS = ["kube", "etcd", "coredns", "helm", "jaeger"]
 
 # Where distributions keep the CNI plugins: Debian's package, and the place that the CNI project's own archive names.
@@ -175,6 +178,7 @@ def controller_manager(layout: Layout) -> list[str]:
         "--use-service-account-credentials",
         "--leader-elect=false",
         "--secure-port=0",
+        *UNHURRIED,
     ]
 
 
@@ -184,6 +188,7 @@ def scheduler(layout: Layout) -> list[str]:
         f"--kubeconfig={layout.pki('kube-scheduler.kubeconfig')}",
         "--leader-elect=false",
         "--secure-port=0",
+        *UNHURRIED,
     ]
 
 
