@@ -55,10 +55,11 @@ test-cluster: toolchain model ## The tests on a real Kubernetes of one node, bui
 	@$(CARGO) xtask images --profile dev
 	@echo "  test      the node itself"
 	@tests/cluster/test_node.py out/images/pause.tar
-	@echo "  test      the operator against an API server"
+	@echo "  test      the chart, and the operator, against an API server"
 	@tests/cluster/control-plane down
 	@tests/cluster/control-plane up
-	@tests/cluster/control-plane run $(CARGO) test --workspace --test cluster -- --ignored --test-threads 1; \
+	@tests/cluster/control-plane run tests/cluster/test_chart.py && \
+	    tests/cluster/control-plane run $(CARGO) test --workspace --test cluster -- --ignored --test-threads 1; \
 	    status=$$?; tests/cluster/control-plane down; exit $$status
 	@echo "  test      the journey, on a node"
 	@tests/cluster/end-to-end $(IMAGES:%=out/images/%.tar)

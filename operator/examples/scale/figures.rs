@@ -41,7 +41,7 @@ impl Figures {
 
     fn sum(&self, starts: &str) -> f64 {
         let series = self.0.iter().filter(|(name, _)| name.starts_with(starts));
-        series.map(|(_, value)| value).sum()
+        series.fold(0.0, |sum, (_, value)| sum + value)
     }
 
     /// By linear interpolation in the bucket, as Prometheus does it; in milliseconds.
