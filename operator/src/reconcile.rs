@@ -12,6 +12,9 @@ pub mod places;
 mod pods;
 mod record;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +27,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::events::Recorder;
 use kube::{Api, Client, ResourceExt as _};
 use lynx_crds::{LynxDeployment, LynxDeploymentStatus};
-use lynx_telemetry::{Context as Trace, KeyValue, Kind};
+use lynx_telemetry::{Context as Trace, KeyValue, Kind, attributes, names};
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
@@ -200,9 +203,10 @@ pub async fn reconcile(
         context.forget(&key);
         return Ok(Action::await_change());
     }
-    let span = lynx_telemetry::start("reconcile", Kind::Internal, &Trace::new());
-    span.set(KeyValue::new("k8s.namespace.name", key.namespace.clone()));
-    span.set(KeyValue::new("lynx.deployment", key.name.clone()));
+    let span = lynx_telemetry::start(names::RECONCILE, Kind::Internal, &Trace::new());
+    told(&object, &key)
+        .into_iter()
+        .for_each(|one| span.set(one));
     let begun = context.clock.now();
     let log = span.log();
     let result = one(&object, &context, &key).instrument(log.clone()).await;
@@ -217,6 +221,17 @@ pub async fn reconcile(
         }
     });
     result
+}
+
+/// What a look's span says of its deployment, in the words in which agents' spans say it of theirs: so a transfer's trace and
+/// the looks that made its pods find each other.
+fn told(object: &LynxDeployment, key: &Key) -> [KeyValue; 3] {
+    let generation = build::generation::generation(&object.spec);
+    [
+        KeyValue::new("k8s.namespace.name", key.namespace.clone()),
+        KeyValue::new(attributes::DEPLOYMENT, key.name.clone()),
+        KeyValue::new(attributes::GENERATION, generation),
+    ]
 }
 
 /// When a failed reconcile is tried again.
