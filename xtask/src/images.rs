@@ -5,6 +5,7 @@
 //! is a program, the C library that it was linked with, and a user to run it.
 
 mod archive;
+mod bill;
 mod blob;
 mod layer;
 mod program;
@@ -113,6 +114,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         &options.images
     };
 
+    let metadata = bill::metadata(root)?;
     let stripped = tempfile::tempdir()?;
     let wanted: Vec<_> = names.iter().filter_map(|name| name.program()).collect();
     let mut programs = if wanted.is_empty() {
@@ -122,24 +124,24 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     }
     .into_iter();
     for name in names {
-        let image = match (name.program(), &options.model) {
-            (None, model) => {
-                let model = model
-                    .as_deref()
-                    .context("the image `model` needs --model FILE")?;
-                options.image(*name, Vec::new(), vec![weights(model, options.epoch)?])
-            }
-            (Some(file), _) => {
-                let program = programs.next().context("each program was built")?;
-                let layers = program_layers(&program, file, options.epoch)?;
-                options.image(*name, vec![format!("/usr/bin/{file}")], layers)
-            }
+        let path = out.join(format!("{}.tar", name.text()));
+        let Some(file) = name.program() else {
+            let model = options.model.as_deref();
+            let model = model.context("the image `model` needs --model FILE")?;
+            let layers = vec![weights(model, options.epoch)?];
+            save(
+                options.image(*name, Vec::new(), layers),
+                &path,
+                options.epoch,
+            )?;
+            continue;
         };
-        save(
-            image,
-            &out.join(format!("{}.tar", name.text())),
-            options.epoch,
-        )?;
+        let program = programs.next().context("each program was built")?;
+        let layers = program_layers(&program, file, options.epoch)?;
+        let image = options.image(*name, vec![format!("/usr/bin/{file}")], layers);
+        let digest = save(image, &path, options.epoch)?;
+        let bill = bill::bill(&metadata, file, &program.libraries, &digest)?;
+        fs::write(path.with_extension("cdx.json"), format!("{bill:#}\n"))?;
     }
     Ok(())
 }
@@ -209,7 +211,8 @@ fn weights(model: &Path, epoch: u64) -> Result<Layer> {
     tree.pack(Packing::Plain, epoch)
 }
 
-fn save(image: Image, path: &Path, epoch: u64) -> Result<()> {
+/// Writes an archive, and gives the image's digest.
+fn save(image: Image, path: &Path, epoch: u64) -> Result<String> {
     let name = image.name();
     // Written beside its place and moved there: an archive is whole or absent.
     let partial = path.with_extension("tar.partial");
@@ -223,7 +226,7 @@ fn save(image: Image, path: &Path, epoch: u64) -> Result<()> {
         path.display(),
         written.digest
     )?;
-    Ok(())
+    Ok(written.digest)
 }
 
 /// As `3.1`.
