@@ -44,6 +44,8 @@ use crate::status::LynxDeploymentStatus;
         description = "What the slowest link carries, and by what."),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].reason",
         description = "Why it is ready or not."),
+    printcolumn(name = "Scaling", type_ = "string", json_path = ".status.scaling.reason", priority = 1,
+        description = "Why the pools have as many pods as they have, where they are autoscaled."),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("self.metadata.name.size() <= 40")
         .message("the name is too long: 40 characters at most, since pods and services get longer names made from it"),
@@ -62,6 +64,15 @@ use crate::status::LynxDeploymentStatus;
         .message("engine.tensorParallelSize is more than the GPUs of a pod: raise gpus.count in both pools"),
     validation = Rule::new("self.engine.type != 'Embedded' || !(has(self.prefill.gpus) || has(self.decode.gpus))")
         .message("the embedded engine runs on CPUs: leave out gpus, or use engine.type VLLM"),
+    validation = Rule::new("!has(self.decode.autoscaling) || !has(self.decode.autoscaling.gpuBudget) || has(self.prefill.gpus) || has(self.decode.gpus)")
+        .message("autoscaling.gpuBudget counts GPUs, and no pod has any: give the pools gpus, or leave it out"),
+    validation = Rule::new(
+        "!has(self.decode.autoscaling) || !has(self.decode.autoscaling.gpuBudget) || self.decode.autoscaling.gpuBudget >= \
+         (has(self.prefill.gpus) ? (has(self.prefill.gpus.resourceName) ? self.prefill.gpus.count : self.engine.tensorParallelSize) : 0) \
+         * (has(self.decode.autoscaling.prefill) ? self.decode.autoscaling.prefill.minReplicas : self.prefill.replicas) \
+         + (has(self.decode.gpus) ? (has(self.decode.gpus.resourceName) ? self.decode.gpus.count : self.engine.tensorParallelSize) : 0) \
+         * self.decode.autoscaling.minReplicas"
+    ).message("autoscaling.gpuBudget is less than the fewest pods of both pools take: raise it, or lower minReplicas"),
     validation = Rule::new("self.engine.type != 'Embedded' || !has(self.model.source.huggingFace)")
         .message("the embedded engine downloads nothing: give it model.source.hostPath, pvc or image"),
 )]

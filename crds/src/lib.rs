@@ -23,7 +23,7 @@ pub use pending::{NotActedOn, not_acted_on};
 pub use period::Period;
 pub use status::{
     AnchorStatus, ConditionType, LinkClassStatus, LinkStatus, LynxDeploymentStatus, RoleStatus,
-    RolloutStatus, condition, set_condition,
+    RolloutStatus, ScalingStatus, condition, set_condition,
 };
 
 /// The API group, which is also the prefix of labels and annotations.

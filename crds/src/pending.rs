@@ -41,7 +41,7 @@ fn pools(spec: &LynxDeploymentSpec) -> [&Pool; 2] {
 }
 
 /// All of them. A line goes when the field gets its effect.
-const ENTRIES: [Entry; 10] = [
+const ENTRIES: [Entry; 7] = [
     entry(
         "spec.model.source.huggingFace",
         "the engine must download the model itself, or have it in its image",
@@ -75,31 +75,6 @@ const ENTRIES: [Entry; 10] = [
                 .into_iter()
                 .filter_map(|pool| pool.rdma.as_ref());
             rdma.any(|rdma| rdma.traffic_class.is_some())
-        },
-    ),
-    entry(
-        "spec.decode.autoscaling.ratio",
-        "the prefill pool keeps the replicas that the spec says",
-        |spec| {
-            let autoscaling = spec.decode.autoscaling.as_ref();
-            autoscaling.is_some_and(|autoscaling| autoscaling.ratio.is_some())
-        },
-    ),
-    entry(
-        "spec.decode.autoscaling.target.timeToAnchor",
-        "autoscaling does nothing; runningRequests and pendingKvBytes are acted on",
-        |spec| {
-            let autoscaling = spec.decode.autoscaling.as_ref();
-            autoscaling.is_some_and(|autoscaling| autoscaling.target.time_to_anchor.is_some())
-        },
-    ),
-    entry(
-        "spec.decode.autoscaling.target.verifiedTokensPerSecond",
-        "autoscaling does nothing; runningRequests and pendingKvBytes are acted on",
-        |spec| {
-            let autoscaling = spec.decode.autoscaling.as_ref();
-            autoscaling
-                .is_some_and(|autoscaling| autoscaling.target.verified_tokens_per_second.is_some())
         },
     ),
     entry(

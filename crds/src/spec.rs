@@ -16,7 +16,7 @@ mod template;
 mod topology;
 mod transfer;
 
-pub use autoscaling::{Autoscaling, Ratio, Target};
+pub use autoscaling::{Autoscaling, PrefillBounds, Ratio, Target};
 pub use engine::{Engine, EngineType, Port};
 pub use gpus::Gpus;
 pub use model::{HostPath, HuggingFace, ImageSource, Model, PullPolicy, PvcSource, Source};
@@ -28,5 +28,5 @@ pub use template::Template;
 pub use topology::{Topology, TopologyMode};
 pub use transfer::{
     Anchor, AnchorMode, ConfigMapProfile, Deadlines, Fidelity, IssuerRef, Objective, Profile,
-    Split, Tls, TlsMode, Transfer, Transport,
+    PromisedRate, Split, Tls, TlsMode, Transfer, Transport,
 };

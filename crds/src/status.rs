@@ -21,7 +21,7 @@ pub struct LynxDeploymentStatus {
     /// The `metadata.generation` that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Available, Progressing, Degraded, LinkReady, AnchorAdapted, Unsupported: one of each type.
+    /// Available, Progressing, Degraded, LinkReady, AnchorAdapted, ScalingLimited, Unsupported: one of each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
@@ -53,6 +53,9 @@ pub struct LynxDeploymentStatus {
     /// The anchor that new transfers get.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor: Option<AnchorStatus>,
+    /// What autoscaling last decided, where there is any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<ScalingStatus>,
     /// How many of a hundred drafted tokens were right, lately.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
@@ -125,6 +128,21 @@ pub struct AnchorStatus {
     /// Its mean width in bits.
     pub bits: Bits,
     /// Why this width.
+    pub reason: String,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// How many pods autoscaling wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScalingStatus {
+    /// Prefill pods.
+    pub prefill: i32,
+    /// Decode pods.
+    pub decode: i32,
+    /// Why: `Load`, or what limits the pools.
     pub reason: String,
     /// Since when.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -47,6 +47,16 @@ pub struct Settings {
     pub down: Duration,
 }
 
+impl Settings {
+    fn bounded(&self, [prefill, decode]: [u32; 2]) -> [u32; 2] {
+        let within = |bounds: Bounds, pods: u32| pods.min(bounds.max).max(bounds.min);
+        let prefill = self
+            .prefill
+            .map_or(prefill, |bounds| within(bounds, prefill));
+        [prefill, within(self.decode, decode)]
+    }
+}
+
 /// Fewest and most pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -176,9 +186,9 @@ impl Scaler {
     /// How many pods there should be, of prefill and decode.
     pub fn decide(&mut self, settings: &Settings, pools: [&Pool; 2], now: Timestamp) -> Decision {
         let replicas = pools.map(|pool| pool.replicas);
-        let stay = |why| Decision { replicas, why };
         if replicas[1] == 0 || settings.prefill.is_some() && replicas[0] == 0 {
-            return stay(Why::ScaledToZero);
+            let why = Why::ScaledToZero;
+            return Decision { replicas, why };
         }
         let wishes = self.wishes(settings, pools, now);
         let places = [self.places(0, pools[0], now), self.places(1, pools[1], now)];
@@ -190,14 +200,15 @@ impl Scaler {
             let places = places[pool].map_or(u32::MAX, |places| places.max(1));
             next[pool] = next[pool].min(places);
         }
-        if pools[1].loads.is_empty() {
-            return stay(Why::NoMetrics);
-        }
+        let is_known = !pools[1].loads.is_empty();
+        // Bounds hold at once, whatever is known.
+        let next = settings.bounded(if is_known { next } else { replicas });
         let (next, waits) = fit::step(settings, pools, next);
         for pool in 0..2 {
             self.windows[pool].went(replicas[pool], next[pool], now);
         }
         let why = match why {
+            _ if !is_known => Why::NoMetrics,
             Why::Fits if waits => Why::GpuBudget,
             Why::Fits if next != replicas => Why::Load,
             why => why,

@@ -1,7 +1,7 @@
-//! The loop over what agents report: the anchor's width, the decode pool's size, and what the status is told.
+//! The loop over what agents report: the anchor's width, the pools' sizes, and what the status is told.
 //!
 //! Beside the reconciler because it has another clock: reports come every two seconds, and most of them change nothing. It
-//! asks for a reconcile when something did, and writes one thing itself: the scale.
+//! asks for a reconcile when something did, and writes one thing itself: both pools' replicas, at once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,31 +13,34 @@ use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::{AnchorMode, Fidelity, Objective};
-use lynx_governor::replicas::{self, Load, Pool, Scaler, Settings, Targets};
 use lynx_governor::width::{Controller, Decision, Link, Mode, Seen, Wanted};
 use lynx_policy::Bounds;
-use lynx_proto::operator::v1::{self, ClassWidth, Policy, Role};
+use lynx_proto::operator::v1::{self, ClassWidth, Policy};
 use lynx_units::{Timestamp, Width};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::reconcile::{Context, key};
-use crate::scaling::quantity;
-use crate::status::Summary;
+use crate::reconcile::{Context, key, rivals};
+use crate::scaling::autoscaler::{self, Autoscaler};
 use crate::status::summary::Facts;
+use crate::status::{Scaler, Summary};
 use crate::streams::registry::LinkSeen;
-use crate::streams::{Agent, Key, Window};
+use crate::streams::{Key, Window};
 
 /// Agents report about as often.
 const TICK: Duration = Duration::from_secs(2);
-/// The field manager of the scale.
+/// After a write that was refused nothing is written for so long.
+const REFUSED: Duration = Duration::from_secs(30);
+/// The field manager of the pools' replicas.
 const AUTOSCALER: &str = "lynx-autoscaler";
 
 /// What the loop keeps of a deployment.
 struct Fleet {
     anchor: Controller,
-    scaler: Scaler,
+    autoscaler: Autoscaler,
+    /// Until when no replicas are written.
+    refused_until: Option<Timestamp>,
 }
 
 /// The loop.
@@ -131,11 +134,12 @@ impl Control {
             context.remember(&key, |memory| memory.summary = Summary::resume(object));
             Fleet {
                 anchor: resumed(object, wanted, context.hub.now()),
-                scaler: Scaler::default(),
+                autoscaler: Autoscaler::default(),
+                refused_until: None,
             }
         });
         fleet.anchor.set_wanted(wanted);
-        let (links, loads): (_, Vec<_>) = self.context.hub.with(&key, |registry, now| {
+        let (links, loads) = self.context.hub.with(&key, |registry, now| {
             let window = registry.take_window(&key);
             let links = registry.links(&key, now);
             if tick(&mut fleet.anchor, &window, &links, now) {
@@ -143,10 +147,7 @@ impl Control {
                 tracing::info!(namespace = key.namespace, deployment = key.name, bits = %width, %rate, "the anchor's width changed");
             }
             registry.set_policy(&key, policy(object, &fleet.anchor));
-            let decode = registry
-                .agents(&key)
-                .filter(|(_, agent)| agent.role() == Role::Decode && agent.is_ready(now));
-            (links, decode.map(|(_, agent)| load(agent)).collect())
+            (links, registry.take_loads(&key, now))
         });
         let decision = fleet.anchor.decision();
         self.context
@@ -159,107 +160,86 @@ impl Control {
             accepted: fleet.anchor.accepted_share(),
         };
         let (now, wall) = (self.context.hub.now(), Time(self.context.clock.wall()));
-        let told = self
-            .context
-            .remember(&key, |memory| memory.summary.follow(&facts, now, &wall));
+        // Nothing is decided before somebody has looked at the pods.
+        let pods = self.context.remember(&key, |memory| memory.pods);
+        let decision = pods.map(|pods| fleet.autoscaler.decide(object, pods, loads, now));
+        let (told, rival) = self.context.remember(&key, |memory| {
+            let rival = memory.rival.clone();
+            let scaling = match (decision, &rival) {
+                (None, _) => None,
+                (Some(_), Some(rival)) => Some(Scaler::Other(rival.to_string())),
+                (Some(None), None) => Some(Scaler::Nobody),
+                (Some(Some(decision)), None) => Some(Scaler::Operator(decision)),
+            };
+            let scaled =
+                scaling.is_some_and(|scaling| memory.summary.follow_scaling(&scaling, now, &wall));
+            (memory.summary.follow(&facts, now, &wall) || scaled, rival)
+        });
         if told && self.changed.send(key.clone()).is_err() {
             tracing::debug!("nobody reconciles any more: shutting down");
         }
-        if let Some(replicas) = rescaled(object, &mut fleet.scaler, loads, now) {
-            self.scale(&key, object, replicas).await;
+        let held = rival.is_some() || fleet.refused_until.is_some_and(|until| now < until);
+        if let Some(decision) = decision.flatten().filter(|one| one.is_change() && !held)
+            && !self.scale(&key, object, decision).await
+            && let Some(fleet) = self.fleets.get_mut(&key)
+        {
+            fleet.refused_until = Some(now + REFUSED);
         }
     }
 
-    async fn scale(&self, key: &Key, object: &LynxDeployment, replicas: u32) {
+    /// Writes both pools' replicas in one request. False where it was refused for good.
+    async fn scale(
+        &self,
+        key: &Key,
+        object: &LynxDeployment,
+        decision: autoscaler::Decision,
+    ) -> bool {
+        match rivals::look(&self.context.client, key).await {
+            Ok(None) => {}
+            Ok(rival) => {
+                self.context
+                    .remember(key, |memory| memory.rival = rival.clone());
+                return self.changed.send(key.clone()).is_err();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "whether others scale the pools is not known: they are left alone");
+                return false;
+            }
+        }
         let api: Api<LynxDeployment> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let params = PatchParams {
             field_manager: Some(AUTOSCALER.into()),
             ..PatchParams::default()
         };
+        let [prefill, decode] = decision.replicas;
         // The version guards against a write on top of somebody else's.
-        let patch = json!({
+        let mut patch = json!({
             "metadata": {"resourceVersion": object.resource_version()},
-            "spec": {"replicas": replicas},
+            "spec": {"decode": {"replicas": decode}},
         });
-        let from = object.spec.decode.pool.replicas;
-        match api
-            .patch_scale(&key.name, &params, &Patch::Merge(&patch))
-            .await
-        {
-            Ok(_) => tracing::info!(
-                namespace = key.namespace,
-                deployment = key.name,
-                from,
-                to = replicas,
-                "the decode pool was scaled"
-            ),
+        if decision.before[0] != prefill {
+            patch["spec"]["prefill"] = json!({"replicas": prefill});
+        }
+        let name = &key.name;
+        match api.patch(name, &params, &Patch::Merge(&patch)).await {
+            Ok(_) => {
+                tracing::info!(
+                    namespace = key.namespace,
+                    deployment = key.name,
+                    from = ?decision.before,
+                    to = ?decision.replicas,
+                    reason = decision.reason.as_str(),
+                    "the pools were scaled"
+                );
+                true
+            }
+            // Somebody was quicker: the next look sees what they wrote.
+            Err(kube::Error::Api(status)) if status.code == 409 => true,
             Err(error) => {
-                tracing::warn!(%error, deployment = key.name, "the decode pool was not scaled")
+                tracing::warn!(%error, namespace = key.namespace, deployment = key.name, "the pools were not scaled");
+                false
             }
         }
-    }
-}
-
-/// The size that the load asks for, where it is another than the spec's.
-fn rescaled(
-    object: &LynxDeployment,
-    scaler: &mut Scaler,
-    loads: Vec<Load>,
-    now: Timestamp,
-) -> Option<u32> {
-    let settings = settings(object)?;
-    let count = |pool: &lynx_crds::spec::Pool| u32::try_from(pool.replicas).ok();
-    let prefill = Pool {
-        replicas: count(&object.spec.prefill.pool)?,
-        ..Pool::default()
-    };
-    let decode = Pool {
-        replicas: count(&object.spec.decode.pool)?,
-        loads,
-        ..Pool::default()
-    };
-    let decision = scaler.decide(&settings, [&prefill, &decode], now);
-    let [_, desired] = decision.replicas;
-    // Bounds hold at once, whatever is known. Zero was a person's word: no load can ask for more where nobody answers.
-    let desired = desired.clamp(settings.decode.min, settings.decode.max);
-    (desired != decode.replicas && decode.replicas > 0).then_some(desired)
-}
-
-fn settings(object: &LynxDeployment) -> Option<Settings> {
-    let autoscaling = object.spec.decode.autoscaling.as_ref()?;
-    let bytes = autoscaling.target.pending_kv_bytes.as_ref();
-    let targets = Targets {
-        running: autoscaling.target.running_requests.map(f64::from),
-        pending_kv: bytes.and_then(|bytes| quantity::bytes(&bytes.0)),
-        ..Targets::default()
-    };
-    Some(Settings {
-        prefill: None,
-        decode: replicas::Bounds {
-            min: u32::try_from(autoscaling.min_replicas).ok()?,
-            max: u32::try_from(autoscaling.max_replicas).ok()?,
-        },
-        targets,
-        ratio: None,
-        budget: None,
-        up: autoscaling.scale_up_stabilization.duration(),
-        down: autoscaling.scale_down_stabilization.duration(),
-    })
-}
-
-fn load(agent: &Agent) -> Load {
-    let report = &agent.report;
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "bytes within 1e-15 of themselves"
-    )]
-    let pending_kv = report.pending_kv_bytes as f64;
-    Load {
-        ready_since: agent.ready_since,
-        running: f64::from(report.running),
-        waiting: f64::from(report.waiting),
-        pending_kv,
-        ..Load::default()
     }
 }
 

@@ -11,6 +11,7 @@ mod lately;
 pub mod places;
 mod pods;
 mod record;
+pub mod rivals;
 
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ use crate::certificates::issue::IssueError;
 use crate::clock::{self, Clock};
 use crate::config::OperatorConfig;
 use crate::metrics::Metrics;
+use crate::scaling::pods::Pods;
 use crate::status::{Problem, Progress, Seen, Summary, Workload};
 use crate::streams::Key;
 use crate::streams::service::Hub;
@@ -47,6 +49,7 @@ use apply::Applied;
 use children::Children;
 use lately::Lately;
 use pods::Planned;
+use rivals::Rival;
 
 /// How long after a failed reference it is looked for again: nothing here watches what isn't ours.
 const REFERENCE_AGAIN: Duration = Duration::from_secs(30);
@@ -93,6 +96,10 @@ pub struct Memory {
     pub certificates: Lately<State>,
     /// The status that was written last, and its version: the watch may not have brought it yet.
     pub written: Option<(Option<u64>, LynxDeploymentStatus)>,
+    /// The pods of prefill and decode, where somebody has looked.
+    pub pods: Option<[Pods; 2]>,
+    /// Who else scales the pools.
+    pub rival: Option<Rival>,
 }
 
 /// Why a reconcile failed; it is tried again.
@@ -300,6 +307,8 @@ struct Made {
     progress: Progress,
     certificates_due: Option<i64>,
     places: Option<Problem>,
+    /// Whether somebody else scales the pools, who may stop at any time.
+    has_rival: bool,
 }
 
 impl Made {
@@ -309,7 +318,8 @@ impl Made {
         let due = due.map(|next| clock::until(next, context.clock.wall()) + Duration::from_secs(1));
         let settled = self.planned.step.is_none() && self.progress.troubles.is_empty();
         let pods = (!settled && !self.progress.stalled).then_some(PODS_AGAIN);
-        due.into_iter().chain(pods).min()
+        let rival = self.has_rival.then_some(REFERENCE_AGAIN);
+        due.into_iter().chain(pods).chain(rival).min()
     }
 
     fn workload(&self, role: Role) -> Workload {
@@ -324,6 +334,22 @@ impl Made {
     }
 }
 
+/// Whether somebody besides the operator scales what the operator is to scale.
+async fn look_for_rivals(
+    object: &LynxDeployment,
+    context: &Context,
+    key: &Key,
+) -> Result<bool, ReconcileError> {
+    let mut rival = None;
+    if object.spec.decode.autoscaling.is_some() {
+        let found = rivals::look(&context.client, key).await;
+        rival = found.map_err(ReconcileError::api("list autoscalers"))?;
+    }
+    let found = rival.is_some();
+    context.remember(key, |memory| memory.rival = rival);
+    Ok(found)
+}
+
 async fn make(
     object: &LynxDeployment,
     context: &Context,
@@ -331,6 +357,8 @@ async fn make(
 ) -> Result<Made, ReconcileError> {
     let children = children::look(object, context, key).await?;
     let places = places::look(object, context, key, &children).await;
+    children.count(context, key);
+    let has_rival = look_for_rivals(object, context, key).await?;
     pods::await_agents(context, key, &children);
     context.hub.admit(key);
     let planned = pods::plan(object, context, key, &children);
@@ -362,6 +390,7 @@ async fn make(
     Ok(Made {
         certificates_due: certificates.map(|state| state.due(lives)),
         places,
+        has_rival,
         children,
         planned,
         progress,

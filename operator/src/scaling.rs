@@ -1,7 +1,9 @@
-//! How to become fewer without losing a request, and what a spec's quantities are.
+//! How many pods there are, and how to become fewer without losing a request.
 //!
-//! Both parts are pure. How many pods the load asks for is `lynx_governor::replicas`' decision; [`drain`] turns a lower
+//! All of it is pure. [`autoscaler`] asks `lynx_governor::replicas` how many pods the load wants; [`drain`] turns a lower
 //! number in the spec into drained pods first and a lower number in the Deployment after.
 
+pub mod autoscaler;
 pub mod drain;
+pub mod pods;
 pub mod quantity;

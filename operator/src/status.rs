@@ -6,10 +6,12 @@
 mod conditions;
 mod events;
 mod progress;
+mod scaling;
 pub mod summary;
 
 pub use events::{Notice, notices};
 pub use progress::{Progress, trouble};
+pub use scaling::Scaler;
 pub use summary::Summary;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -105,6 +107,7 @@ pub fn status(seen: &Seen<'_>, now: &Time) -> LynxDeploymentStatus {
         link: seen.summary.link.clone(),
         links: seen.summary.links.clone(),
         anchor: seen.summary.anchor.clone(),
+        scaling: seen.summary.scaling.status.clone(),
         acceptance_percent: seen.summary.acceptance_percent,
     }
 }

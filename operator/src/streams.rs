@@ -2,6 +2,7 @@
 //!
 //! [`registry`] is pure; [`service`] carries it out over gRPC.
 
+mod meter;
 mod plausible;
 pub mod registry;
 pub mod service;

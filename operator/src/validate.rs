@@ -5,7 +5,7 @@
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::{Pool, Template};
 
-use crate::scaling::quantity::bytes;
+use crate::scaling::quantity::number;
 
 /// The volumes of every pod, and the folders that they are mounted at.
 const VOLUMES: [&str; 5] = ["lynx", "tmp", "agent-config", "anchor-profile", "model"];
@@ -33,12 +33,22 @@ pub fn objections(object: &LynxDeployment) -> Vec<String> {
     }
     if let Some(autoscaling) = &spec.decode.autoscaling
         && let Some(quantity) = &autoscaling.target.pending_kv_bytes
-        && bytes(&quantity.0).is_none()
+        && number(&quantity.0).is_none()
     {
         objections.push(format!(
             "spec.decode.autoscaling.target.pendingKvBytes: `{}` is no number of bytes such as 512Mi",
             quantity.0
         ));
+    }
+    if let Some(promised) = &spec.transfer.promised_rate {
+        for (field, rate) in [("same", &promised.same), ("cross", &promised.cross)] {
+            if let Some(rate) = rate.as_ref().filter(|rate| number(&rate.0).is_none()) {
+                objections.push(format!(
+                    "spec.transfer.promisedRate.{field}: `{}` is no number of bits per second such as 100G",
+                    rate.0
+                ));
+            }
+        }
     }
     objections
 }

@@ -58,9 +58,9 @@ imagePullSecrets:
 {{- define "lynx.rules" -}}
 - apiGroups: [lynx.dev]
   resources: [lynxdeployments]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, patch] # of both pools' replicas at once, where the spec asks for autoscaling
 - apiGroups: [lynx.dev]
-  resources: [lynxdeployments/status, lynxdeployments/scale]
+  resources: [lynxdeployments/status]
   verbs: [get, patch]
 - apiGroups: [lynx.dev] # to own what it makes
   resources: [lynxdeployments/finalizers]
@@ -83,6 +83,9 @@ imagePullSecrets:
 - apiGroups: [""] # which pod goes first is an annotation
   resources: [pods]
   verbs: [get, list, watch, patch]
+- apiGroups: [autoscaling, keda.sh] # whether others scale what the operator is to scale
+  resources: [horizontalpodautoscalers, scaledobjects]
+  verbs: [list]
 - apiGroups: ["", events.k8s.io]
   resources: [events]
   verbs: [create, patch]

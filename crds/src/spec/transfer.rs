@@ -6,11 +6,13 @@ mod tls;
 pub use anchor::{Anchor, AnchorMode, ConfigMapProfile, Profile};
 pub use tls::{IssuerRef, Tls, TlsMode};
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Period;
+use crate::schema::bare;
 
 /// How KV caches travel from prefill to decode pods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -47,6 +49,28 @@ pub struct Transfer {
     /// Encryption between agents; default: none.
     #[serde(default)]
     pub tls: Tls,
+    /// What the network is said to carry between two pods; links that carry less than half of it are told in `LinkReady`. Default:
+    /// nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promised_rate: Option<PromisedRate>,
+}
+
+/// Bits per second between two pods, by class of links.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PromisedRate {
+    /// Within one place of `spec.topology.nodeLabel`, such as `100G`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bare::<Quantity>")]
+    #[x_kube(validation = Rule::new("quantity(string(self)).isGreaterThan(quantity('0'))")
+        .message("write a rate in bits per second that is more than nothing, such as 100G"))]
+    pub same: Option<Quantity>,
+    /// Between two places, and where places aren't known; default there: what `same` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bare::<Quantity>")]
+    #[x_kube(validation = Rule::new("quantity(string(self)).isGreaterThan(quantity('0'))")
+        .message("write a rate in bits per second that is more than nothing, such as 100G"))]
+    pub cross: Option<Quantity>,
 }
 
 const fn max_draft_tokens() -> u32 {
@@ -65,6 +89,7 @@ impl Default for Transfer {
             deadlines: Deadlines::default(),
             split: Split::default(),
             tls: Tls::default(),
+            promised_rate: None,
         }
     }
 }

@@ -17,6 +17,8 @@ pub enum ConditionType {
     LinkReady,
     /// The operator chooses the anchor's width.
     AnchorAdapted,
+    /// Something other than the load decides how many pods there are.
+    ScalingLimited,
     /// The spec sets fields that nothing acts on yet.
     Unsupported,
 }
@@ -30,6 +32,7 @@ impl ConditionType {
             Self::Degraded => "Degraded",
             Self::LinkReady => "LinkReady",
             Self::AnchorAdapted => "AnchorAdapted",
+            Self::ScalingLimited => "ScalingLimited",
             Self::Unsupported => "Unsupported",
         }
     }

@@ -75,7 +75,8 @@ fn every_field_survives_being_read_and_written() {
                 "affinity": {"nodeAffinity": {}}, "volumes": [{"name": "v", "emptyDir": {}}],
                 "volumeMounts": [{"name": "v", "mountPath": "/v"}], "annotations": {"a": "b"},
                 "imagePullSecrets": [{"name": "s"}], "priorityClassName": "high"},
-            "autoscaling": {"minReplicas": 1, "maxReplicas": 4, "target": {"timeToAnchor": "200ms"},
+            "autoscaling": {"minReplicas": 1, "maxReplicas": 4, "target": {"timeToAnchor": "200ms"}, "gpuBudget": 12,
+                "prefill": {"minReplicas": 1, "maxReplicas": 3},
                 "scaleUpStabilization": "15s", "scaleDownStabilization": "5m", "ratio": {"min": "1:4", "max": "1:1"}}}),
         ),
         (
@@ -84,7 +85,7 @@ fn every_field_survives_being_read_and_written() {
             "allowProvisional": true, "maxDraftTokens": 8, "split": "Agent",
             "anchor": {"mode": "Fixed", "bits": "3.5", "minBits": 2, "maxBits": "5.125",
                 "profile": {"configMap": {"name": "p", "key": "k"}}},
-            "deadlines": {"transfer": "10s", "drain": "1h"},
+            "deadlines": {"transfer": "10s", "drain": "1h"}, "promisedRate": {"same": "100G", "cross": "25G"},
             "tls": {"mode": "CertManager", "issuerRef": {"name": "i", "kind": "Issuer"}}}),
         ),
         (

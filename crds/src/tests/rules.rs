@@ -1,5 +1,7 @@
 //! Every rule refuses what it should, and only that.
 
+mod autoscaling;
+
 use std::collections::BTreeSet;
 
 use kube::core::cel::Validator;
@@ -33,7 +35,6 @@ const SOURCE: &str = "/spec/model/source";
 const ENGINE: &str = "/spec/engine";
 const GPUS: &str = "/spec/decode/gpus";
 const RDMA: &str = "/spec/prefill/rdma";
-const AUTO: &str = "/spec/decode/autoscaling";
 const ANCHOR: &str = "/spec/transfer/anchor";
 const TLS: &str = "/spec/transfer/tls";
 const TOPOLOGY: &str = "/spec/topology";
@@ -43,20 +44,14 @@ fn vllm() -> (&'static str, Value) {
     (ENGINE, json!({"type": "VLLM", "image": "vllm"}))
 }
 
-fn scaling(target: &Value) -> Value {
-    json!({"maxReplicas": 4, "target": target})
-}
-
-fn ratio(min: &str, max: &str) -> Value {
-    json!({"maxReplicas": 4, "target": {"runningRequests": 4}, "ratio": {"min": min, "max": max}})
-}
-
 fn cases() -> Vec<Case> {
     let mut all = object_and_model();
     all.extend(engine());
     all.extend(devices());
     all.extend(network_cards());
-    all.extend(autoscaling_and_surroundings());
+    all.extend(autoscaling::targets());
+    all.extend(autoscaling::bounds());
+    all.extend(surroundings());
     all.extend(transfer());
     all
 }
@@ -256,38 +251,8 @@ fn network_cards() -> Vec<Case> {
     ]
 }
 
-fn autoscaling_and_surroundings() -> Vec<Case> {
-    let requests = json!({"runningRequests": 4});
-    let bounds = |min: i32, max: i32| json!({"minReplicas": min, "maxReplicas": max, "target": {"runningRequests": 4}});
+fn surroundings() -> Vec<Case> {
     vec![
-        case(
-            [(AUTO, bounds(2, 2))],
-            [(AUTO, bounds(3, 2))],
-            "is more than maxReplicas",
-        ),
-        case(
-            [(AUTO, scaling(&requests))],
-            [(
-                AUTO,
-                scaling(&json!({"runningRequests": 4, "timeToAnchor": "1s"})),
-            )],
-            "exactly one target",
-        ),
-        case(
-            [(AUTO, scaling(&json!({"pendingKvBytes": "512Mi"})))],
-            [(AUTO, scaling(&json!({"pendingKvBytes": "0"})))],
-            "more than nothing, such as 512Mi",
-        ),
-        case(
-            [(AUTO, ratio("1:4", "1:1"))],
-            [(AUTO, ratio("1/4", "1:1"))],
-            "prefill:decode",
-        ),
-        case(
-            [(AUTO, ratio("1:3", "1:3"))],
-            [(AUTO, ratio("1:2", "1:3"))],
-            "than ratio.max",
-        ),
         case(
             [(
                 TOPOLOGY,
@@ -316,7 +281,13 @@ fn transfer() -> Vec<Case> {
     let profile = |profile: Value| (ANCHOR, json!({"profile": profile}));
     let issuer =
         |kind: &str| json!({"mode": "CertManager", "issuerRef": {"name": "i", "kind": kind}});
+    let promised = |rate: &str| ("/spec/transfer/promisedRate", json!({"same": rate}));
     vec![
+        case(
+            [promised("100G")],
+            [promised("0")],
+            "more than nothing, such as 100G",
+        ),
         case(
             [(TLS, json!({"mode": "Secret", "secretName": "s"}))],
             [(TLS, json!({"mode": "OperatorCA", "secretName": "s"}))],

@@ -17,6 +17,7 @@ use super::{Context, ReconcileError};
 use crate::build::names::{self, Role};
 use crate::build::tls;
 use crate::caches::{Existing, Kind};
+use crate::scaling::pods::Pods;
 use crate::status::{Workload, trouble};
 use crate::streams::Key;
 
@@ -88,6 +89,19 @@ impl Children {
             label.is_some_and(|label| label == role.name())
                 && deployment.metadata.deletion_timestamp.is_none()
         })
+    }
+
+    /// Counts the pods for autoscaling.
+    pub(super) fn count(&self, context: &Context, key: &Key) {
+        let moment = (context.clock.wall(), context.hub.now());
+        let counted = Role::ALL.map(|role| {
+            let of_role = |pod: &&Pod| {
+                let label = pod.labels().get(names::ROLE);
+                label.is_some_and(|label| label == role.name())
+            };
+            Pods::count(self.pods().chain(self.ending()).filter(of_role), moment)
+        });
+        context.remember(key, |memory| memory.pods = Some(counted));
     }
 
     /// How a role is doing, where `planned` is what was made of it.

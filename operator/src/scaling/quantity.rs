@@ -1,7 +1,7 @@
-//! Quantities of bytes, as a spec has them.
+//! Quantities, as a spec has them.
 
-/// A quantity of bytes in Kubernetes' notation, such as `512Mi`; `None` where it is none, or nothing.
-pub fn bytes(quantity: &str) -> Option<f64> {
+/// A quantity of bytes or bits in Kubernetes' notation, such as `512Mi`; `None` where it is none, or nothing.
+pub fn number(quantity: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 11] = [
         ("Ki", 1024.0),
         ("Mi", 1_048_576.0),
@@ -18,8 +18,8 @@ pub fn bytes(quantity: &str) -> Option<f64> {
     let (number, unit) = UNITS
         .iter()
         .find_map(|(suffix, unit)| Some((quantity.strip_suffix(suffix)?, unit)))?;
-    let bytes = number.parse::<f64>().ok()? * unit;
-    (bytes.is_finite() && bytes > 0.0).then_some(bytes)
+    let value = number.parse::<f64>().ok()? * unit;
+    (value.is_finite() && value > 0.0).then_some(value)
 }
 
 #[cfg(test)]
@@ -27,12 +27,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_of_bytes_are_read_as_kubernetes_writes_them() {
-        assert_eq!(bytes("512Mi"), Some(536_870_912.0));
-        assert_eq!(bytes("2G"), Some(2e9));
-        assert_eq!(bytes("1e3"), Some(1000.0));
+    fn quantities_are_read_as_kubernetes_writes_them() {
+        assert_eq!(number("512Mi"), Some(536_870_912.0));
+        assert_eq!(number("2G"), Some(2e9));
+        assert_eq!(number("1e3"), Some(1000.0));
         for wrong in ["", "Mi", "0", "-1Gi", "inf", "NaN", "1Xi"] {
-            assert_eq!(bytes(wrong), None, "{wrong}");
+            assert_eq!(number(wrong), None, "{wrong}");
         }
     }
 }

@@ -8,12 +8,13 @@ use lynx_crds::{ConditionType, not_acted_on};
 use super::{Seen, Workload};
 
 /// Ours, in the order in which people read them. Others' are left to others.
-pub(super) const OWN: [ConditionType; 6] = [
+pub(super) const OWN: [ConditionType; 7] = [
     ConditionType::Available,
     ConditionType::Progressing,
     ConditionType::Degraded,
     ConditionType::LinkReady,
     ConditionType::AnchorAdapted,
+    ConditionType::ScalingLimited,
     ConditionType::Unsupported,
 ];
 
@@ -64,6 +65,7 @@ pub(super) fn all(seen: &Seen<'_>) -> Vec<Condition> {
                 ConditionType::Degraded => degraded(seen),
                 ConditionType::LinkReady => seen.summary.link_verdict.clone(),
                 ConditionType::AnchorAdapted => anchor(seen),
+                ConditionType::ScalingLimited => seen.summary.scaling.verdict.clone(),
                 ConditionType::Unsupported => unsupported(seen),
             };
             Condition {

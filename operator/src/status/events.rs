@@ -37,12 +37,26 @@ fn rollout(old: &LynxDeploymentStatus, new: &LynxDeploymentStatus) -> Option<Not
     })
 }
 
+/// That autoscaling wants another number of pods.
+fn scaled(old: &LynxDeploymentStatus, new: &LynxDeploymentStatus) -> Option<Notice> {
+    let (before, now) = (old.scaling.as_ref()?, new.scaling.as_ref()?);
+    ((before.prefill, before.decode) != (now.prefill, now.decode)).then(|| Notice {
+        warning: false,
+        reason: "Scaled".into(),
+        note: format!(
+            "there are to be {} prefill and {} decode pods instead of {} and {}: {}",
+            now.prefill, now.decode, before.prefill, before.decode, now.reason
+        ),
+    })
+}
+
 /// The events of the step from `old` to `new`.
 pub fn notices(old: &LynxDeploymentStatus, new: &LynxDeploymentStatus) -> Vec<Notice> {
     let mut notices = Vec::new();
     for (kind, warn_on) in [
         (ConditionType::Degraded, "True"),
         (ConditionType::LinkReady, "False"),
+        (ConditionType::ScalingLimited, "True"),
         (ConditionType::Unsupported, "True"),
     ] {
         if let Some(now) = condition(&new.conditions, kind)
@@ -68,6 +82,7 @@ pub fn notices(old: &LynxDeploymentStatus, new: &LynxDeploymentStatus) -> Vec<No
         });
     }
     notices.extend(rollout(old, new));
+    notices.extend(scaled(old, new));
     if let (Some(before), Some(now)) = (&old.anchor, &new.anchor)
         && before.bits != now.bits
     {

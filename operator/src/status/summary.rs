@@ -13,12 +13,19 @@ use lynx_governor::width::Decision;
 use lynx_units::{BitRate, Timestamp};
 
 use super::conditions::Verdict;
+use super::scaling::{Scaler, Scaling};
+use crate::scaling::quantity::number;
 use crate::streams::registry::LinkSeen;
 
 /// A figure isn't replaced more often.
 const PACE: Duration = Duration::from_secs(30);
 /// By which share a rate must have changed.
 const RATE_STEP: f64 = 0.1;
+/// The reason where links carry far less than promised.
+const SLOW: &str = "BelowPromise";
+/// A link is slow below this share of what was promised, and no longer above that one.
+const ENOUGH: f64 = 0.5;
+const AGAIN_ENOUGH: f64 = 0.6;
 /// How an agent begins to say that a peer is of another model, layout, tensor-parallel size or release.
 const DIFFERS: &str = "it doesn't fit: ";
 /// By how many hundredths an acceptance must have changed.
@@ -37,6 +44,8 @@ pub struct Summary {
     pub anchor: Option<AnchorStatus>,
     /// Of drafted tokens.
     pub acceptance_percent: Option<u8>,
+    /// How many pods there should be.
+    pub scaling: Scaling,
     figures: Option<Timestamp>,
 }
 
@@ -48,6 +57,7 @@ impl Default for Summary {
             link_verdict: Verdict::unknown("NotMeasured", "no agent has reported a link yet"),
             anchor: None,
             acceptance_percent: None,
+            scaling: Scaling::default(),
             figures: None,
         }
     }
@@ -75,6 +85,7 @@ impl Summary {
             links: status.links,
             anchor: status.anchor,
             acceptance_percent: status.acceptance_percent,
+            scaling: Scaling::resume(object),
             ..Self::default()
         }
     }
@@ -82,7 +93,8 @@ impl Summary {
     /// Follows the facts. True where something that is told has changed.
     pub fn follow(&mut self, facts: &Facts<'_>, now: Timestamp, wall: &Time) -> bool {
         let before = self.clone();
-        self.link_verdict = verdict(facts.object, facts.links);
+        let was_slow = self.link_verdict.reason == SLOW;
+        self.link_verdict = verdict(facts.object, facts.links, was_slow);
         self.follow_anchor(facts.decision, wall);
         let due = self
             .figures
@@ -117,6 +129,11 @@ impl Summary {
         told(&before) != told(self)
     }
 
+    /// Follows who scales the pools, and how. True where something that is told has changed.
+    pub fn follow_scaling(&mut self, scaler: &Scaler, now: Timestamp, wall: &Time) -> bool {
+        self.scaling.follow(scaler, now, wall)
+    }
+
     fn follow_anchor(&mut self, decision: Decision, wall: &Time) {
         let Some(bits) = Bits::from_width(decision.width) else {
             return;
@@ -138,7 +155,7 @@ impl Summary {
     }
 }
 
-fn verdict(object: &LynxDeployment, links: &[LinkSeen]) -> Verdict {
+fn verdict(object: &LynxDeployment, links: &[LinkSeen], was_slow: bool) -> Verdict {
     let up: Vec<_> = links.iter().filter(|link| link.up).collect();
     let differs = links.iter().find(|link| link.error.contains(DIFFERS));
     if let Some(link) = differs {
@@ -166,6 +183,9 @@ fn verdict(object: &LynxDeployment, links: &[LinkSeen]) -> Verdict {
     if up.iter().all(|link| link.rate.bits_per_second() == 0) {
         return Verdict::unknown("NotMeasured", "links are up, and none was measured yet");
     }
+    if let Some(slow) = slow(object, &up, was_slow) {
+        return Verdict::no(SLOW, slow);
+    }
     if up.len() < links.len() {
         return Verdict::yes(
             "SomeLinksDown",
@@ -173,6 +193,32 @@ fn verdict(object: &LynxDeployment, links: &[LinkSeen]) -> Verdict {
         );
     }
     Verdict::yes("Measured", "links are up and measured")
+}
+
+/// What of the links that are up is far below what the spec says of their class.
+fn slow(object: &LynxDeployment, up: &[&LinkSeen], was_slow: bool) -> Option<String> {
+    let promised = object.spec.transfer.promised_rate.as_ref()?;
+    let enough = if was_slow { AGAIN_ENOUGH } else { ENOUGH };
+    let far_below = |link: &&&LinkSeen| {
+        let promise = if link.class == "same" {
+            promised.same.as_ref()
+        } else {
+            promised.cross.as_ref().or(promised.same.as_ref())
+        };
+        let promise = promise.and_then(|rate| number(&rate.0));
+        #[expect(clippy::cast_precision_loss, reason = "a share of a rate")]
+        let rate = link.rate.bits_per_second() as f64;
+        promise.is_some_and(|promise| rate > 0.0 && rate < promise * enough)
+    };
+    let link = up.iter().filter(far_below).min_by_key(|link| link.rate)?;
+    let class = match link.class {
+        "" => "",
+        class => &format!(" of the class {class}"),
+    };
+    Some(format!(
+        "a link{class} carries {} at best, far below what spec.transfer.promisedRate says: look for another device, a wrong route, or others' traffic",
+        people(link.rate)
+    ))
 }
 
 fn is_rdma(link: &LinkSeen) -> bool {

@@ -111,6 +111,7 @@ fn every_condition_is_there_once_with_the_generation() {
             "Degraded",
             "LinkReady",
             "AnchorAdapted",
+            "ScalingLimited",
             "Unsupported"
         ]
     );
@@ -283,4 +284,26 @@ fn rates_are_told_by_class_and_another_transport_of_one_class_at_once() {
         told(&summary),
         ["same: 900 Mbit/s TCP", "cross: 100 Mbit/s TCP"]
     );
+}
+
+#[test]
+fn links_far_below_the_promise_are_told_and_a_rate_near_half_of_it_is_told_once() {
+    let mut object = object();
+    object.spec.transfer.promised_rate =
+        serde_json::from_value(json!({"same": "10G", "cross": "1G"})).unwrap();
+    let mut summary = Summary::default();
+    let mut reason_at = |class, megabits, second| {
+        let link = LinkSeen {
+            class,
+            ..link(megabits)
+        };
+        summary.follow(&facts(&object, &[link]), tick(second), &at(0));
+        summary.link_verdict.reason
+    };
+    assert_eq!(reason_at("same", 5100, 0), "Measured");
+    assert_eq!(reason_at("same", 4900, 2), "BelowPromise");
+    assert_eq!(reason_at("same", 5100, 4), "BelowPromise");
+    assert_eq!(reason_at("same", 6100, 6), "Measured");
+    assert_eq!(reason_at("cross", 600, 8), "Measured");
+    assert_eq!(reason_at("", 400, 10), "BelowPromise");
 }

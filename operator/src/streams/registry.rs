@@ -7,11 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use lynx_governor::replicas::Load;
 use lynx_proto::operator::v1::{
     Drain, FromOperator, Hello, PeerAddress, Peers, Policy, Report, Role, from_operator,
 };
 use lynx_units::{BitRate, Timestamp};
 
+use super::meter::Meter;
 use super::window::Window;
 
 /// An agent that reported this long ago, and not since, counts as not ready: it reports every two seconds.
@@ -44,6 +46,7 @@ pub struct Agent {
     pub heard: Timestamp,
     /// When it first reported to be ready, on this stream.
     pub ready_since: Option<Timestamp>,
+    meter: Meter,
     stream: StreamId,
     told: Told,
 }
@@ -128,6 +131,22 @@ impl Agent {
         now.saturating_since(self.heard) > SILENT_AFTER
     }
 
+    fn take_load(&mut self) -> Load {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "bytes within 1e-15 of themselves"
+        )]
+        let pending_kv = self.report.pending_kv_bytes as f64;
+        Load {
+            ready_since: self.ready_since,
+            running: f64::from(self.report.running),
+            waiting: f64::from(self.report.waiting),
+            pending_kv,
+            verified: self.meter.verified(),
+            time_to_anchor: self.meter.take_time_to_anchor(),
+        }
+    }
+
     /// Whether it has a link to anybody.
     pub fn is_linked(&self) -> bool {
         self.report.links.iter().any(|link| link.up)
@@ -154,6 +173,7 @@ impl Registry {
             report: Report::default(),
             heard: now,
             ready_since: None,
+            meter: Meter::new(now),
             stream,
             told: Told::default(),
         };
@@ -171,6 +191,7 @@ impl Registry {
         let fleet = self.fleets.get_mut(key)?;
         let agent = fleet.agents.get_mut(pod)?;
         fleet.window.add(&report);
+        agent.meter.add(&report, now);
         let was = agent.is_ready(now);
         let drained = agent.is_drained();
         let linked = agent.is_linked();
@@ -290,6 +311,21 @@ impl Registry {
             .get_mut(key)
             .map(|fleet| std::mem::take(&mut fleet.window))
             .unwrap_or_default()
+    }
+
+    /// What the agents that take work carry now, and what they measured since the last call; of prefill and decode.
+    pub fn take_loads(&mut self, key: &Key, now: Timestamp) -> [Vec<Load>; 2] {
+        let mut loads = [Vec::new(), Vec::new()];
+        let agents = self.fleets.get_mut(key).into_iter();
+        for agent in agents.flat_map(|fleet| fleet.agents.values_mut()) {
+            let [prefill, decode] = &mut loads;
+            match agent.role() {
+                Role::Prefill if agent.is_ready(now) => prefill.push(agent.take_load()),
+                Role::Decode if agent.is_ready(now) => decode.push(agent.take_load()),
+                _ => {}
+            }
+        }
+        loads
     }
 
     /// The policy that a deployment's agents are to have.

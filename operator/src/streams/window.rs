@@ -12,15 +12,12 @@ use lynx_units::{Bytes, Width};
 pub struct Window {
     /// Drafted and accepted tokens by the anchor's width in eighths of a bit.
     pub drafts: BTreeMap<u32, Drafts>,
-    /// Tokens that were verified.
-    pub verified_tokens: u64,
     token_times: Mean,
     transfer_bytes: Mean,
-    anchor_times: Mean,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Mean {
+pub(super) struct Mean {
     sum: u64,
     count: u64,
 }
@@ -39,10 +36,8 @@ impl Window {
                 accepted_tokens: report.accepted_tokens,
             });
         }
-        self.verified_tokens = self.verified_tokens.saturating_add(report.verified_tokens);
         self.token_times.add(report.token_time_ns);
         self.transfer_bytes.add(report.transfer_kv_bytes);
-        self.anchor_times.add(report.time_to_anchor_ns);
     }
 
     fn add_drafts(&mut self, of: &WidthDrafts) {
@@ -71,23 +66,18 @@ impl Window {
     pub fn transfer_bytes(&self) -> Option<Bytes> {
         self.transfer_bytes.get().map(Bytes::new)
     }
-
-    /// The mean time from a request to its anchor.
-    pub fn time_to_anchor(&self) -> Option<Duration> {
-        self.anchor_times.get().map(Duration::from_nanos)
-    }
 }
 
 impl Mean {
     /// Zero stands for "not known" in a report.
-    fn add(&mut self, value: u64) {
+    pub(super) fn add(&mut self, value: u64) {
         if value > 0 {
             self.sum = self.sum.saturating_add(value);
             self.count += 1;
         }
     }
 
-    fn get(self) -> Option<u64> {
+    pub(super) fn get(self) -> Option<u64> {
         self.sum.checked_div(self.count)
     }
 }

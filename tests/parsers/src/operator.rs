@@ -67,7 +67,7 @@ pub(crate) fn report(bytes: &[u8]) {
         let window = registry.take_window(&key);
         window.token_time();
         window.transfer_bytes();
-        window.time_to_anchor();
+        registry.take_loads(&key, now);
     }
     assert_eq!(registry.agents(&key).count(), 2);
 }
