@@ -93,8 +93,13 @@ impl World {
         } else {
             "leaderElection: {durationSeconds: 15, graceSeconds: 12}"
         };
+        let service = if more.contains("agents:") {
+            ""
+        } else {
+            "agents: {service: agents}"
+        };
         let text = format!(
-            "namespaces: [{}]\n{more}\nagents: {{service: agents}}\n{election}",
+            "namespaces: [{}]\n{more}\n{service}\n{election}",
             self.namespace
         );
         let config = OperatorConfig::parse(&text, |name| {

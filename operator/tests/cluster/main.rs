@@ -4,7 +4,9 @@
 #![expect(clippy::panic, reason = "helpers of tests")]
 
 mod agents;
+mod autoscaling;
 mod chaos;
+mod chart;
 mod gate;
 mod harness;
 mod leaders;

@@ -24,10 +24,11 @@ async fn scale(world: &World, replicas: i32) {
         .unwrap();
 }
 
-/// The decode pods, once there are so many, called ready as a kubelet would.
-async fn ready_pods(world: &World, count: usize) -> Vec<String> {
+/// The pods of a role, once there are so many, called ready as a kubelet would.
+pub(crate) async fn ready_pods(world: &World, role: &str, count: usize) -> Vec<String> {
     let pods = world.api::<Pod>();
-    let params = ListParams::default().labels("lynx.dev/deployment=smol,lynx.dev/role=decode");
+    let labels = format!("lynx.dev/deployment=smol,lynx.dev/role={role}");
+    let params = ListParams::default().labels(&labels);
     let names = eventually("pods", async || {
         let list = pods.list(&params).await.unwrap();
         let names: Vec<_> = list.iter().map(ResourceExt::name_any).collect();
@@ -53,7 +54,7 @@ async fn a_pod_drains_before_the_deployment_shrinks_and_it_is_that_pod_that_goes
     world.apply("smol", spec).await;
     settled(&world, "smol").await;
     scale(&world, 2).await;
-    let names = ready_pods(&world, 2).await;
+    let names = ready_pods(&world, "decode", 2).await;
     let subresource = world
         .api::<LynxDeployment>()
         .get_scale("smol")
@@ -118,7 +119,7 @@ async fn more_replicas_cancel_a_drain() {
     spec["decode"] = json!({"replicas": 1});
     world.apply("smol", spec).await;
     settled(&world, "smol").await;
-    let names = ready_pods(&world, 1).await;
+    let names = ready_pods(&world, "decode", 1).await;
     let mut agent = Agent::joined(&operator, hello(&world, &names[0], Role::Decode)).await;
     agent.report(Report {
         in_flight: 3,
