@@ -22,13 +22,17 @@
 //! ```
 
 pub mod attributes;
+mod chain;
 mod exporter;
+mod filter;
 pub mod names;
 mod settings;
 mod setup;
 mod span;
 mod w3c;
 
+pub use chain::chain;
+pub use filter::{FilterError, check_filter};
 pub use opentelemetry::trace::SpanKind as Kind;
 pub use opentelemetry::{Context, KeyValue};
 pub use settings::{LogFormat, Settings};

@@ -16,6 +16,7 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 use crate::exporter::SaysOnce;
+use crate::filter::{self, FilterError};
 use crate::settings::{LogFormat, Settings};
 
 /// How long the end of a process waits for the collector.
@@ -36,13 +37,13 @@ pub struct Guard {
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     /// The log filter is not one.
-    #[error("the log filter {filter:?} is not in the notation of RUST_LOG, as info or lynx=debug")]
+    #[error("the log filter {filter:?} can't be used")]
     Filter {
         /// What was given.
         filter: String,
         /// What is wrong with it.
         #[source]
-        source: tracing_subscriber::filter::ParseError,
+        source: FilterError,
     },
     /// The share of traces is not one.
     #[error("the sampling ratio is {0}, and it is a number from 0 to 1")]
@@ -69,7 +70,7 @@ pub enum InitError {
 /// # Errors
 /// Where the settings or the standard variables are wrong, or where it was called before.
 pub fn init(settings: &Settings) -> Result<Guard, InitError> {
-    let filter = filter(settings)?;
+    let filter = log_filter(settings)?;
     let (builder, runtime) = exporting(settings, &environment)?;
     let provider = builder
         .with_resource(resource(settings, &environment))
@@ -108,13 +109,9 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn filter(settings: &Settings) -> Result<EnvFilter, InitError> {
+fn log_filter(settings: &Settings) -> Result<EnvFilter, InitError> {
     let filter = environment("RUST_LOG").unwrap_or_else(|| settings.log_filter.clone());
-    // The exporter's own voice is SaysOnce; the spans that carry trace ids are always there.
-    let whole = format!(
-        "{filter},opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off,lynx_telemetry=info"
-    );
-    EnvFilter::try_new(whole).map_err(|source| InitError::Filter { filter, source })
+    filter::parse(&filter).map_err(|source| InitError::Filter { filter, source })
 }
 
 fn logs(format: LogFormat, filter: EnvFilter) -> impl SubscriberInitExt {

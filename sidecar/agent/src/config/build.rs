@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use lynx_policy::{Bounds, Fidelity, Objective};
-use lynx_telemetry::LogFormat;
+use lynx_telemetry::{LogFormat, check_filter};
 use lynx_units::Width;
 
 use super::fields::{find, path};
@@ -73,7 +73,7 @@ pub(super) fn build(raw: Raw) -> Result<Config, Mistakes> {
             }),
             log_format: reader.one(path::LOG_FORMAT, log_format),
             log: reader.one(path::LOG, |text| {
-                (!text.is_empty()).then(|| text.to_owned())
+                check_filter(text).ok().map(|()| text.to_owned())
             }),
         },
         ignored_variables: Vec::new(),

@@ -232,7 +232,7 @@ pub(super) const FIELDS: &[Field] = &[
         path: path::DEADLINE,
         default: "60s",
         allowed: TIME,
-        about: "When a transfer that is not complete has failed; the engine then computes the prompt itself.",
+        about: "When a transfer that is not complete, prefill included, has failed; the engine then computes the prompt itself.",
     },
     Field {
         path: path::RECEIVE_BUFFER,
@@ -375,7 +375,7 @@ pub(super) const FIELDS: &[Field] = &[
     Field {
         path: path::LOG,
         default: "info",
-        allowed: "a filter such as info or lynx_agent=debug",
+        allowed: "off, error, warn, info, debug, trace, or one of them for a target, such as info,lynx_agent=debug",
         about: "What is logged. RUST_LOG wins over it.",
     },
 ];

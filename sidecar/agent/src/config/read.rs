@@ -49,7 +49,13 @@ fn unparsable(yaml: &str) -> Option<String> {
         return Some(format!("it has more than {MAX_BYTES} bytes"));
     }
     let mut depth = 0_usize;
-    for line in yaml.lines() {
+    for (line, number) in yaml.lines().zip(1..) {
+        let indentation = &line[..line.len() - line.trim_start_matches([' ', '\t']).len()];
+        if depth == 0 && indentation.contains('\t') && indentation.len() < line.len() {
+            return Some(format!(
+                "line {number} is indented with a tab, where YAML has spaces"
+            ));
+        }
         // `- - - a` and `? ? ? a` nest within a line; indentation nests over lines.
         let indent = line.len() - line.trim_start().len();
         let markers = line

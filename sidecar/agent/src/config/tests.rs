@@ -108,6 +108,13 @@ fn fields_that_do_not_fit_together_are_told() {
 }
 
 #[test]
+fn a_tab_is_told_with_its_line_and_json_may_have_them() {
+    let found = mistakes("listen:\n\thttp: 127.0.0.1:1\n");
+    assert!(found[0].1.contains("line 2"), "{found:?}");
+    Config::parse("{\n\t\"role\": \"decode\"\n}", &none).unwrap();
+}
+
+#[test]
 fn values_out_of_range_are_refused() {
     for yaml in [
         "{transfer: {deadline: 0s}}",
@@ -124,6 +131,7 @@ fn values_out_of_range_are_refused() {
         "{telemetry: {sampling: NaN}}",
         "{telemetry: {otlpEndpoint: 'http://a/b'}}",
         "{telemetry: {log: ''}}",
+        "{telemetry: {log: inof}}",
         "{http: {admin: yes please}}",
         "{pod: {name: ''}}",
         "{pod: {name: 'a b'}}",
