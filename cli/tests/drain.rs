@@ -162,16 +162,21 @@ fn sigterm_lets_answers_end_and_sends_new_requests_elsewhere() {
     assert!(answer.contains("[DONE]"), "{answer}");
     let (status, log) = ended(node);
     assert_eq!(status, Some(0), "{log}");
-    assert!(log.contains("left=0"), "{log}");
+    assert!(log.contains("nothing is in flight"), "{log}");
 }
 
 #[test]
 fn a_second_signal_ends_at_once_and_says_so() {
-    let node = start("600s");
+    let mut node = start("600s");
     let stream = begin(node.http, LONG);
     signal("-TERM", node.agent.id());
-    until("it drains", || get(node.http, "/readyz").contains(" 503 "));
     signal("-TERM", node.agent.id());
+    until("it drains", || get(node.http, "/readyz").contains(" 503 "));
+    // What came along with the first one was the same order.
+    assert!(node.agent.try_wait().unwrap().is_none());
+    while node.agent.try_wait().unwrap().is_none() {
+        signal("-TERM", node.agent.id());
+    }
     let (status, log) = ended(node);
     assert_eq!(status, Some(1), "{log}");
     assert!(log.contains("a second signal came"), "{log}");
@@ -193,6 +198,20 @@ fn at_the_deadline_what_is_left_is_ended_with_a_reason() {
         answer.contains("this agent ends before the answer did"),
         "{answer}"
     );
+}
+
+#[test]
+fn who_asks_for_a_drain_and_waits_less_long_ends_no_answer() {
+    let node = start("60s");
+    let stream = begin(node.http, SHORT);
+    let told = get(node.drain, "/drain?deadline=1ms");
+    assert!(told.contains(r#""drained":false,"in_flight":1"#), "{told}");
+    signal("-TERM", node.agent.id());
+    let answer = rest(stream);
+    assert!(answer.contains("[DONE]"), "{answer}");
+    let (status, log) = ended(node);
+    assert_eq!(status, Some(0), "{log}");
+    assert!(log.contains("nothing is in flight"), "{log}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -12,6 +13,8 @@ use crate::run::{chain, run};
 
 /// The configuration is wrong: sysexits' EX_USAGE, so that it is told from a failure at work.
 const BAD_CONFIGURATION: u8 = 64;
+/// Signals within this time are one order.
+const ONE_ORDER: Duration = Duration::from_millis(500);
 
 /// What the agent is started with.
 #[derive(Debug, Args)]
@@ -70,6 +73,12 @@ impl AgentArgs {
 )]
 pub fn main(args: &AgentArgs) -> ExitCode {
     let config = match (&args.command, Config::load(args.config.as_deref())) {
+        (Some(AgentCommand::Config { check: false }), _) if args.config.is_some() => {
+            eprintln!(
+                "lynx-agent: `config` prints the defaults: add --check to look at a file of your own"
+            );
+            return ExitCode::from(BAD_CONFIGURATION);
+        }
         (Some(AgentCommand::Config { check: false }), _) => {
             print!("{}", default_file());
             return ExitCode::SUCCESS;
@@ -97,7 +106,7 @@ pub fn main(args: &AgentArgs) -> ExitCode {
     }
     let ended = work(config);
     if let Err(error) = &ended {
-        tracing::error!("{error:#}");
+        tracing::error!("{}", chain(error.as_ref()));
     }
     drop(telemetry);
     match ended {
@@ -112,8 +121,12 @@ fn examine(config: &Config, args: &DoctorArgs) -> ExitCode {
     if let Some(Only::Rdma(args)) = &args.only {
         return rdma::main(args);
     }
-    let mut peers = args.peer.clone();
-    peers.extend(config.peers.iter().cloned());
+    let mut peers: Vec<String> = Vec::new();
+    for peer in args.peer.iter().chain(&config.peers) {
+        if !peers.contains(peer) {
+            peers.push(peer.clone());
+        }
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -140,10 +153,11 @@ fn work(config: Config) -> anyhow::Result<()> {
         .build()?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
-        let mut impatient = Signals::new()?;
+        let impatient = Signals::new()?;
         tokio::select! {
             ended = run(config, signals.next()) => ended.map_err(anyhow::Error::from),
-            () = async { impatient.next().await; impatient.next().await; } => {
+            second = impatient.second() => {
+                second?;
                 anyhow::bail!("a second signal came: ending at once, with all that is in flight")
             }
         }
@@ -164,6 +178,15 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
+    }
+
+    /// Waits for somebody who is impatient. `timeout` and shells send one order twice, to the process and to its group: what
+    /// comes along with the first is no second.
+    async fn second(mut self) -> std::io::Result<()> {
+        self.next().await;
+        tokio::time::sleep(ONE_ORDER).await;
+        Self::new()?.next().await;
+        Ok(())
     }
 
     async fn next(&mut self) {

@@ -68,25 +68,30 @@ pub fn choose(own: Option<&Path>, model: &str, shape: KvShape) -> Result<Profile
             _ => Profile::uniform(shape).map_err(ChooseError::Shape),
         };
     };
-    let path = path.to_owned();
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(source) => return Err(ChooseError::Read { path, source }),
-    };
-    let profile = match Profile::from_json(&text) {
-        Ok(profile) => profile,
-        Err(source) => return Err(ChooseError::Parse { path, source }),
-    };
+    let profile = read(path)?;
     let found = profile.shape();
     if found == shape {
         Ok(profile)
     } else {
         Err(ChooseError::OtherModel {
-            path,
+            path: path.to_owned(),
             found,
             wanted: shape,
         })
     }
+}
+
+/// The profile in this file, of whatever model.
+///
+/// # Errors
+/// Where the file is no profile.
+pub fn read(path: &Path) -> Result<Profile, ChooseError> {
+    let path = path.to_owned();
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(source) => return Err(ChooseError::Read { path, source }),
+    };
+    Profile::from_json(&text).map_err(|source| ChooseError::Parse { path, source })
 }
 
 #[cfg(test)]

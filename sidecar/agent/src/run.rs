@@ -26,10 +26,12 @@ use crate::drain::Drain;
 use crate::http;
 use crate::metrics::{self, Metrics};
 use crate::prefill::{self, Prefill, PrefillError};
-use crate::profile;
+use crate::profile::{self, ChooseError};
 use crate::requests::{Command, Requests};
 use crate::security::Security;
 use crate::session::{self, Attached, Socket, SocketError};
+
+pub(crate) use lynx_telemetry::chain;
 
 /// How long open connections get for what is on its way to them, after the drain.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -55,6 +57,9 @@ pub enum RunError {
         #[source]
         source: io::Error,
     },
+    /// The anchor profile (transfer.profile) can't be used.
+    #[error("transfer.profile is of no use")]
+    Profile(#[from] ChooseError),
     /// The engine's socket can't be listened on.
     #[error("no engine can attach")]
     Socket(#[from] SocketError),
@@ -100,6 +105,13 @@ impl Agent {
     /// Where one can't be listened on.
     pub async fn bind(mut config: Config) -> Result<Self, RunError> {
         descriptors::fit(&mut config);
+        // Before an engine is here to be refused for it.
+        config
+            .transfer
+            .profile
+            .as_deref()
+            .map(profile::read)
+            .transpose()?;
         let address = config.listen.http;
         let failed = |source| RunError::Http { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -285,8 +297,13 @@ async fn serve(
 async fn drain_for(drain: &Drain, patience: Duration) {
     tracing::info!(?patience, "draining: the process is to end");
     drain.begin(patience);
-    let left = drain.finished().await;
-    tracing::info!(left, "ending");
+    match drain.finished().await {
+        0 => tracing::info!("ending: nothing is in flight"),
+        left => tracing::warn!(
+            left,
+            "ending: the drain's time is over (drain.deadline), and what is left ends with an error that says so"
+        ),
+    }
 }
 
 /// Binds and runs an agent until `shutdown` is there.
@@ -408,15 +425,4 @@ fn ended_early(
         Some(Ok(Err(error))) => Err(error),
         _ => Err(RunError::Ended),
     }
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -16,7 +16,7 @@ use crate::config::values::duration;
 #[derive(Clone, Debug)]
 pub(super) struct Drain {
     pub(super) drain: crate::drain::Drain,
-    /// How long it waits where its caller does not say.
+    /// How long a drain lasts, whoever asks for it.
     pub(super) patience: Duration,
 }
 
@@ -45,26 +45,24 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
 }
 
 /// Begins to drain, and answers when nothing is in flight or the deadline has passed. The engine's preStop hook calls it:
-/// Kubernetes' httpGet is a GET.
+/// Kubernetes' httpGet is a GET. What a caller says is how long it waits itself: that ends no answer of a client.
 pub(super) async fn drain(
-    State(Drain {
-        drain,
-        patience: default,
-    }): State<Drain>,
+    State(Drain { drain, patience }): State<Drain>,
     method: Method,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
     if method != Method::GET && method != Method::POST {
         return Err(ApiError::method());
     }
-    let patience = patience(query.as_deref(), default)?;
-    tracing::info!(?patience, "draining: asked to over HTTP");
-    drain.begin(patience);
-    let left = drain.finished().await;
+    let wait = wait(query.as_deref(), patience)?;
+    tracing::info!(?wait, "draining: asked to over HTTP");
+    drain.begin(patience.max(wait));
+    let ended = tokio::time::timeout(wait, drain.finished()).await;
+    let left = ended.unwrap_or_else(|_| drain.left());
     Ok(Json(json!({"drained": left == 0, "in_flight": left})).into_response())
 }
 
-fn patience(query: Option<&str>, default: Duration) -> Result<Duration, ApiError> {
+fn wait(query: Option<&str>, default: Duration) -> Result<Duration, ApiError> {
     let Some(query) = query.filter(|query| !query.is_empty()) else {
         return Ok(default);
     };
