@@ -40,7 +40,7 @@ pub enum LoadError {
         path: PathBuf,
     },
     /// A file has not what its name says.
-    #[error("{file} has no {what} in PEM: it starts with -----BEGIN")]
+    #[error("{file} has no {what} in PEM: it is empty, or has no part that begins with -----BEGIN")]
     Pem {
         /// Which.
         file: &'static str,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use lynx_proto::engine::v1::engine_api_client::EngineApiClient;
 use lynx_proto::engine::v1::{Attach, FromEngine, from_agent, from_engine};
+use lynx_telemetry::chain;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -55,7 +56,7 @@ pub enum SocketError {
     #[error("the socket's path {} has {} bytes, and the system takes {MAX_PATH}: use a shorter one", .0.display(), .0.as_os_str().len())]
     TooLong(PathBuf),
     /// No such folder.
-    #[error("there is no folder for the agent's socket {}: is the volume that engine and agent share mounted there?", .0.display())]
+    #[error("there is no folder for the agent's socket {}: give the socket that the agent listens on by --socket; in a pod, mount the volume that both share", .0.display())]
     NoFolder(PathBuf),
 }
 
@@ -125,7 +126,7 @@ enum End {
 async fn converse(socket: &Path, attach: Attach, signals: &Sender<Signal>) -> End {
     let channel = match connect(socket).await {
         Ok(channel) => channel,
-        Err(error) => return End::Absent(causes(&error)),
+        Err(error) => return End::Absent(chain(&error)),
     };
     let (outbox, outgoing) = unbounded_channel();
     let first = FromEngine {
@@ -172,7 +173,17 @@ fn refused_or(status: &Status, otherwise: fn(String) -> End) -> End {
     if status.code() == Code::FailedPrecondition {
         End::Refused(status.message().to_owned())
     } else {
-        otherwise(status.to_string())
+        otherwise(words(status))
+    }
+}
+
+/// What the agent says; where it is the connection that fails, its own words mean nothing to anybody.
+fn words(status: &Status) -> String {
+    if std::error::Error::source(status).is_some() {
+        tracing::debug!(error = chain(status), "the stream broke");
+        "its process has ended, or has closed the socket".to_owned()
+    } else {
+        status.message().to_owned()
     }
 }
 
@@ -187,17 +198,6 @@ async fn connect(socket: &Path) -> Result<Channel, tonic::transport::Error> {
         .await
 }
 
-/// An error with what is behind it: a transport's own words say little.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,7 +210,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lost = folder.path().join("none").join("agent.sock");
         let message = check(&lost).unwrap_err().to_string();
-        assert!(message.contains("mounted"), "{message}");
+        assert!(message.contains("--socket"), "{message}");
         check(&folder.path().join("agent.sock")).unwrap();
         check(Path::new("agent.sock")).unwrap();
     }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get, post};
@@ -128,7 +128,7 @@ impl App {
             .or_else(|| self.inputs.status.borrow().attach_error.clone())
             .map_or_else(
                 || "no engine is attached yet".to_owned(),
-                |error| format!("no engine is attached; of the last one it is known that {error}"),
+                |error| format!("no engine is attached: {error}"),
             )
     }
 
@@ -191,6 +191,19 @@ async fn method(method: http::Method) -> Response {
     }
 }
 
+/// A path that is not served.
+async fn nothing_here(State(app): State<App>, uri: http::Uri) -> ApiError {
+    ApiError::no_such_path(match app.settings.role {
+        Role::Prefill if uri.path().starts_with("/v1/") => {
+            "this is a prefill agent, which answers no clients; ask a decode agent"
+        }
+        Role::Prefill => "there are /livez, /readyz, /startupz and /metrics",
+        Role::Decode => {
+            "there are /v1/chat/completions, /v1/completions, /v1/models, /v1/models/{id}, /livez, /readyz, /startupz and /metrics"
+        }
+    })
+}
+
 /// The order to drain, for a listener that clients don't reach.
 pub fn drain_router(settings: &Settings, inputs: &Inputs) -> Router {
     let drain = health::Drain {
@@ -251,7 +264,7 @@ pub fn router(settings: Settings, inputs: Inputs) -> Router {
         places,
     };
     router
-        .fallback(async || ApiError::no_such_path())
+        .fallback(nothing_here)
         .method_not_allowed_fallback(method)
         .layer(DefaultBodyLimit::max(limit))
         .layer(middleware::from_fn_with_state(gate, admission::admit))

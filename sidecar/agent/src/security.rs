@@ -17,7 +17,7 @@ use lynx_transport::Tally;
 use tokio::time::{MissedTickBehavior, interval};
 
 pub use self::connection::{Caller, incoming};
-pub use self::dialling::{To, connect, is_turned_away};
+pub use self::dialling::{Distrust, To, connect, is_no_peer, is_turned_away};
 use crate::config::{Tls, TlsMode};
 use crate::counters::Counters;
 

@@ -33,6 +33,11 @@ impl Seldom {
     }
 }
 
+/// For a log line: how many like it were not logged, where there were any.
+pub(crate) const fn more(unsaid: u64) -> Option<u64> {
+    if unsaid > 0 { Some(unsaid) } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ mod state;
 mod trial;
 
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,6 +78,14 @@ pub struct Socket {
     listener: UnixListener,
     service: Service,
     attachment: watch::Receiver<Attachment>,
+    file: SocketFile,
+}
+
+/// The socket in its directory, until it is dropped: unless another agent has put its own there meanwhile.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    inode: u64,
 }
 
 /// Why the socket can't be listened on.
@@ -88,6 +96,14 @@ pub enum SocketError {
         "the engine socket's directory {} does not exist: mount the volume that the engine shares, or configure another engine.socket", directory.display()
     )]
     NoDirectory {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The directory of the engine's pool isn't there.
+    #[error(
+        "the directory {} does not exist: mount the volume that the engine shares, or configure another engine.sharedDirectory", directory.display()
+    )]
+    NoSharedDirectory {
         /// The directory.
         directory: PathBuf,
     },
@@ -136,6 +152,10 @@ impl Socket {
             let directory = directory.to_owned();
             return Err(SocketError::NoDirectory { directory });
         }
+        if !options.shared_directory.is_dir() {
+            let directory = options.shared_directory;
+            return Err(SocketError::NoSharedDirectory { directory });
+        }
         match std::fs::symlink_metadata(&path) {
             Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
                 if std::os::unix::net::UnixStream::connect(&path).is_ok() {
@@ -149,6 +169,7 @@ impl Socket {
         let listener = UnixListener::bind(&path).map_err(failed)?;
         let mode = std::fs::Permissions::from_mode(SOCKET_MODE);
         std::fs::set_permissions(&path, mode).map_err(failed)?;
+        let file = SocketFile::of(path.clone()).map_err(failed)?;
         let (engines, inbox) = mpsc::channel(1);
         let (state, attachment) = watch::channel(Attachment::default());
         let service = Service {
@@ -161,6 +182,7 @@ impl Socket {
             listener,
             service,
             attachment,
+            file,
         };
         Ok((socket, inbox))
     }
@@ -176,6 +198,7 @@ impl Socket {
     /// Where the server fails.
     pub async fn run(self) -> Result<(), SocketError> {
         let service = EngineApiServer::new(self.service).max_decoding_message_size(MAX_MESSAGE);
+        let _file = self.file;
         let [interval, patience] = KEEPALIVE;
         tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(interval))
@@ -255,8 +278,9 @@ impl Service {
         if names.iter().any(|name| name.len() > LONGEST_NAME) {
             return Err(Refusal::LongName);
         }
-        let place = self.enter(&attach.engine)?;
+        // What never fits is said before what doesn't fit now.
         let layout = self.check(&attach)?;
+        let place = self.enter(&attach.engine)?;
         let pool = attach.pool.clone().ok_or(PoolError::Missing)?;
         let access = match self.options.role {
             Role::Prefill => Access::Read,
@@ -332,6 +356,22 @@ impl Service {
             state.error = Some(why);
         });
         drop(place);
+    }
+}
+
+impl SocketFile {
+    fn of(path: PathBuf) -> io::Result<Self> {
+        let inode = std::fs::symlink_metadata(&path)?.ino();
+        Ok(Self { path, inode })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let found = std::fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| found.ino() == self.inode) {
+            drop(std::fs::remove_file(&self.path));
+        }
     }
 }
 

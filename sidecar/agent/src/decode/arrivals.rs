@@ -64,7 +64,10 @@ impl Decoder {
                         Code::Corrupt | Code::Rejected | Code::Protocol => KvFailure::Content,
                         Code::Application => KvFailure::Peer,
                     };
-                    let why = reason.to_string();
+                    let why = match kind {
+                        KvFailure::Deadline => self.late(number),
+                        _ => reason.to_string(),
+                    };
                     if kind != KvFailure::Link || !self.retry(number, &why) {
                         self.fail(number, kind, &why);
                     }
@@ -160,12 +163,24 @@ impl Decoder {
         let now = self.clock.now();
         let late = |request: &Request| matches!(&request.kv, Kv::Loading(loading) if loading.deadline <= now);
         for number in self.numbers_of(late) {
-            self.fail(number, KvFailure::Deadline, "the KV did not come in time");
+            let why = self.late(number);
+            self.fail(number, KvFailure::Deadline, &why);
         }
         let numbers: Vec<u64> = self.requests.keys().copied().collect();
         for number in numbers {
             self.watch_link(number);
         }
+    }
+
+    /// Why a request's KV is given up at its deadline: prefill, and what came of it, count.
+    fn late(&mut self, number: u64) -> String {
+        let limit = self.terms.deadline();
+        let come = self.loading(number).map(|loading| loading.received);
+        let come: Bytes = come.into_iter().flatten().sum();
+        format!(
+            "the KV did not come in time: {come} of it were here after {limit:?}, and prefill and transfer together may take so \
+             long (transfer.deadline)"
+        )
     }
 
     fn numbers_of(&self, which: impl Fn(&Request) -> bool) -> Vec<u64> {

@@ -134,11 +134,13 @@ impl Decoder {
             return None;
         };
         let table = loading.table.take()?;
-        tracing::info!(
-            request = number,
-            next,
-            "another prefill agent is asked: {why}"
-        );
+        request.spans.log().in_scope(|| {
+            tracing::info!(
+                request = number,
+                next,
+                "another prefill agent is asked: {why}"
+            );
+        });
         // A link that is over has no transfers.
         let reason = Reason::new(Code::Application, why);
         loading.link.fail(loading.transfer, reason).ok();

@@ -181,8 +181,12 @@ impl Decoder {
     }
 
     pub(super) fn tell_failed(&mut self, number: u64, reason: String) {
-        tracing::warn!(request = number, "the engine computes the prompt: {reason}");
-        if let Some(request) = self.requests.get_mut(&number) {
+        let request = self.requests.get_mut(&number);
+        let log = request.as_ref().map(|request| request.spans.log());
+        log.unwrap_or_else(tracing::Span::none).in_scope(|| {
+            tracing::warn!(request = number, "the engine computes the prompt: {reason}");
+        });
+        if let Some(request) = request {
             request.local = true;
             request.shares = true;
         }

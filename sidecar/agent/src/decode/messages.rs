@@ -11,6 +11,7 @@ use super::request::{Kv, Request};
 use super::{Decoder, Session};
 use crate::identity::Identity;
 use crate::requests::{Finish, Generated, Refusal};
+use crate::run::chain;
 use crate::session::{Engine, Expected, Message};
 use crate::timeline::Event;
 use crate::{memory, profile};
@@ -35,9 +36,13 @@ impl Decoder {
                 });
             }
             Err(error) => {
-                tracing::error!("the engine can't be used: {error}");
+                let why = chain(&error);
+                if self.unfit.as_ref() != Some(&why) {
+                    tracing::error!("the engine can't be used: {why}");
+                }
+                engine.refuse(&why);
                 self.peers.set_identity(None);
-                self.unfit = Some(error.to_string());
+                self.unfit = Some(why);
             }
         }
         self.tell_status();

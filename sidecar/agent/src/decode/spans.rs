@@ -48,6 +48,11 @@ impl Spans {
         }
     }
 
+    /// For log lines.
+    pub(super) fn log(&self) -> tracing::Span {
+        lynx_telemetry::log_span(&self.parent)
+    }
+
     /// The engine has taken it.
     pub(super) fn taken(&mut self) {
         self.queue = None;

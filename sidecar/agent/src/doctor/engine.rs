@@ -12,6 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::Finding;
 use crate::config::Config;
+use crate::run::chain;
 
 /// What `statfs` says of a file system in memory (linux/magic.h).
 const TMPFS: i64 = 0x0102_1994;
@@ -24,17 +25,40 @@ const LONGEST: u64 = 4096;
 pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     let agent = ready(config.listen.http).await;
     let socket = UnixStream::connect(&config.engine.socket).await.map(drop);
-    vec![
-        self::socket(&config.engine.socket, &socket),
+    let mut findings = vec![
+        self::socket(&config.engine.socket, &socket, agent.is_ok()),
         memory(&config.engine.shared_directory),
-        self::agent(config.listen.http, &agent),
-    ]
+        self::agent(config, &agent),
+    ];
+    findings.extend(config.transfer.profile.as_deref().map(profile));
+    findings
 }
 
-fn socket(path: &Path, connected: &io::Result<()>) -> Finding {
+/// A profile that can't be used keeps the agent from starting.
+fn profile(path: &Path) -> Finding {
+    match crate::profile::read(path) {
+        Ok(profile) => Finding::good(
+            "profile",
+            format!("{}: the profile of {}", path.display(), profile.name()),
+        ),
+        Err(error) => Finding::problem(
+            "profile",
+            chain(&error),
+            "give transfer.profile a file that `lynx calibrate` has made of this model, or leave it out",
+        ),
+    }
+}
+
+/// Whether engines can attach at `path`; `runs` says whether an agent of this configuration answers.
+fn socket(path: &Path, connected: &io::Result<()>, runs: bool) -> Finding {
     let path = path.display();
     match connected {
         Ok(()) => Finding::good("engine", format!("an agent takes engines at {path}")),
+        Err(error) if runs && error.kind() == io::ErrorKind::NotFound => Finding::problem(
+            "engine",
+            format!("there is no socket at {path}, although the agent runs"),
+            "restart the agent: somebody has removed the socket, which it makes when it starts, and no engine can attach any more",
+        ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Finding::note(
             "engine",
             format!("there is no socket at {path}"),
@@ -78,25 +102,36 @@ fn memory(directory: &Path) -> Finding {
     }
 }
 
-fn agent(address: SocketAddr, answer: &io::Result<String>) -> Finding {
+fn agent(config: &Config, answer: &io::Result<String>) -> Finding {
     match answer {
         Err(_) => Finding::note(
             "agent",
-            format!("no agent answers at port {}", address.port()),
+            format!("no agent answers at port {}", config.listen.http.port()),
             "nothing, where it isn't running yet",
         ),
         Ok(answer) if answer.starts_with("HTTP/1.1 200") => {
             Finding::good("agent", "it is ready: an engine is attached")
         }
         Ok(answer) => {
-            let why = answer.rsplit("\r\n").next().unwrap_or_default();
-            Finding::problem(
-                "agent",
-                format!("it is not ready: {}", why.trim()),
-                "as it says",
-            )
+            let why = answer.rsplit("\r\n").next().unwrap_or_default().trim();
+            let found = format!("it is not ready: {why}");
+            Finding::problem("agent", found, until_ready(config, why))
         }
     }
+}
+
+/// What makes an agent ready that says this of itself.
+fn until_ready(config: &Config, why: &str) -> String {
+    if why.starts_with("draining") {
+        return "nothing, where it is meant to go; else start it again: a drain has no way back"
+            .to_owned();
+    }
+    format!(
+        "start an engine: lynx engine --role {} --socket {} --shared-directory {}; where one runs, its log says more",
+        config.role.name(),
+        config.engine.socket.display(),
+        config.engine.shared_directory.display(),
+    )
 }
 
 /// What an agent here answers to a readiness probe.
@@ -127,20 +162,35 @@ mod tests {
 
     #[test]
     fn a_socket_without_a_listener_is_told_from_none_at_all() {
-        let refused = |kind: io::ErrorKind| socket(Path::new("/x"), &Err(kind.into())).grade;
+        let path = Path::new("/x");
+        let refused = |kind: io::ErrorKind| socket(path, &Err(kind.into()), false).grade;
         assert_eq!(refused(io::ErrorKind::NotFound), Grade::Note);
         assert_eq!(refused(io::ErrorKind::ConnectionRefused), Grade::Problem);
         assert_eq!(refused(io::ErrorKind::PermissionDenied), Grade::Problem);
-        assert_eq!(socket(Path::new("/x"), &Ok(())).grade, Grade::Good);
+        assert_eq!(socket(path, &Ok(()), true).grade, Grade::Good);
+        let removed = socket(path, &Err(io::ErrorKind::NotFound.into()), true);
+        assert_eq!(removed.grade, Grade::Problem);
+        assert!(removed.remedy.contains("restart"), "{removed:?}");
     }
 
     #[test]
-    fn an_agent_that_is_not_ready_says_why_itself() {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
-        let answer = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\nno engine";
-        let found = agent(address, &Ok(answer.to_owned()));
-        assert_eq!(found.grade, Grade::Problem);
-        assert_eq!(found.found, "it is not ready: no engine");
+    fn an_agent_that_is_not_ready_says_why_and_is_told_what_to_do() {
+        let config = Config::parse("{engine: {socket: /x.sock}}", &|_| None).unwrap();
+        let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\n";
+        for (said, remedy) in [
+            ("no engine", "--socket /x.sock"),
+            ("draining: it goes", "start it again"),
+        ] {
+            let found = agent(&config, &Ok(format!("{head}{said}\n")));
+            assert_eq!(found.grade, Grade::Problem);
+            assert_eq!(found.found, format!("it is not ready: {said}"));
+            assert!(found.remedy.contains(remedy), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_profile_that_is_none_is_a_problem() {
+        assert_eq!(profile(Path::new("/no/such")).grade, Grade::Problem);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::Finding;
 use crate::clock::unix_ns;
 use crate::run::chain;
-use crate::security::{Security, To, connect, is_turned_away};
+use crate::security::{Distrust, Security, To, connect, is_no_peer, is_turned_away};
 
 /// How long each question may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,7 +36,11 @@ enum ProbeError {
     #[error("{0:?} is no address: give host:port of its peer control, such as 10.0.0.7:7400")]
     Address(String),
     #[error("there is no answer: {}", chain(.0))]
-    Unreachable(#[from] tonic::transport::Error),
+    Unreachable(tonic::transport::Error),
+    #[error("{0}")]
+    Distrust(Distrust),
+    #[error("what answers there is not the peer control of a prefill agent")]
+    NoPeer,
     #[error("it answers: {}", .0.message())]
     Refused(Box<tonic::Status>),
     #[error("it takes only encrypted connections")]
@@ -51,8 +55,41 @@ impl From<tonic::Status> for ProbeError {
     fn from(status: tonic::Status) -> Self {
         if is_turned_away(&status) {
             Self::TurnedAway
+        } else if is_no_peer(&status) {
+            Self::NoPeer
         } else {
             Self::Refused(Box::new(status))
+        }
+    }
+}
+
+impl From<tonic::transport::Error> for ProbeError {
+    fn from(error: tonic::transport::Error) -> Self {
+        match Distrust::behind(&error) {
+            Some(why) => Self::Distrust(why),
+            None => Self::Unreachable(error),
+        }
+    }
+}
+
+impl ProbeError {
+    const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Address(_) => {
+                "give the address as it is in `peers` of a decode agent's configuration"
+            }
+            Self::Unreachable(_) | Self::Silent => {
+                "check that the prefill agent runs, that its address and port (listen.peer) are these, and that no policy of the network is between"
+            }
+            Self::Distrust(_) => {
+                "give both agents the same tls.mode and certificates of one authority (docs/security.md); `lynx doctor` there looks at the other's"
+            }
+            Self::NoPeer => {
+                "give the port of its listen.peer, 7400 by default: listen.http and listen.data are others"
+            }
+            Self::TurnedAway => "set tls.mode and tls.directory here as they are there",
+            Self::Refused(_) => "look into the prefill agent's log",
+            Self::Unlike => "run the same release on both",
         }
     }
 }
@@ -75,7 +112,7 @@ pub(super) async fn examine(address: &str, security: &Security) -> Vec<Finding> 
             return vec![Finding::problem(
                 "peer",
                 format!("{address}: {error}"),
-                "check that the prefill agent runs, that its address and port (listen.peer) are these, that no policy of the network is between, and that tls.mode is the same on both",
+                error.remedy(),
             )];
         }
     };
@@ -311,5 +348,23 @@ mod tests {
         assert!(!found.remedy.is_empty());
         let found = &examine("nowhere", &security).await[0];
         assert!(found.found.contains("host:port"), "{}", found.found);
+    }
+
+    #[tokio::test]
+    async fn what_answers_but_is_no_peer_is_told_from_one_that_is_silent() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let another = tokio::spawn(async move {
+            let app = axum::Router::new();
+            axum::serve(listener, app).await
+        });
+        let found = &examine(&address, &Security::default()).await[0];
+        assert!(
+            found.found.contains("not the peer control"),
+            "{}",
+            found.found
+        );
+        assert!(found.remedy.contains("7400"), "{}", found.remedy);
+        another.abort();
     }
 }

@@ -73,6 +73,23 @@ impl ApiError {
         }
     }
 
+    /// An object has no such field.
+    pub(super) fn unknown_among(param: &str, known: &[&str]) -> Self {
+        let known = known.join(", ");
+        Self {
+            code: Some("unknown_parameter"),
+            ..Self::param(param, format!("there is no {param}; there are {known}"))
+        }
+    }
+
+    /// The field is one of another path's.
+    pub(super) fn elsewhere(param: &str, path: &str) -> Self {
+        Self {
+            code: Some("unknown_parameter"),
+            ..Self::param(param, format!("{param} is for {path}: ask there"))
+        }
+    }
+
     /// The body is something else than what is taken, as this header says.
     pub(super) fn media_type(header: &str, found: &str, wanted: &str) -> Self {
         let found = echo(found);
@@ -86,10 +103,12 @@ impl ApiError {
         }
     }
 
-    /// The same of this field, where the prompt is at fault.
+    /// What an engine refuses, with the field that it is about: the prompt's, `field`, unless it names a bias.
     pub(super) fn of_prompt(mut self, field: &str) -> Self {
-        if self.code == Some(TOO_LONG) {
-            self.param = Some(field.to_owned());
+        const BIAS: &str = "logit_bias";
+        if self.status == StatusCode::BAD_REQUEST && self.param.is_none() {
+            let is_bias = self.message.starts_with(BIAS);
+            self.param = Some(if is_bias { BIAS } else { field }.to_owned());
         }
         self
     }
@@ -124,11 +143,12 @@ impl ApiError {
         }
     }
 
-    pub(super) fn no_such_path() -> Self {
+    /// There is nothing at this path; `instead` is what there is.
+    pub(super) fn no_such_path(instead: &str) -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
             "invalid_request_error",
-            "there is nothing at this path",
+            format!("there is nothing at this path: {instead}"),
         )
     }
 
@@ -223,7 +243,10 @@ pub(super) fn echo(said: &str) -> String {
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Invalid(message) => Self::request(message),
+            Refusal::Invalid(message) => Self {
+                code: Some("invalid_value"),
+                ..Self::request(message)
+            },
             Refusal::Busy(message) => Self {
                 message,
                 ..Self::busy()

@@ -37,11 +37,7 @@ pub(super) fn read(request: Fields<'_>) -> Result<Extension, ApiError> {
     let fields = Fields::new(object, "lynx.");
     if let Some(unknown) = fields.names().find(|name| !NAMES.contains(name)) {
         let name = fields.name(unknown);
-        let known = NAMES.join(", ");
-        return Err(ApiError::param(
-            &name,
-            format!("there is no {name}; the lynx object has {known}"),
-        ));
+        return Err(ApiError::unknown_among(&name, &NAMES));
     }
     Ok(Extension {
         method: fields

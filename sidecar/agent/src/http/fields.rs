@@ -112,12 +112,14 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A whole number, negative ones in two's complement.
+    /// A whole number, however it is written; negative ones in two's complement, and those of more than 64 bits as JSON's
+    /// usual numbers have them.
     pub(super) fn seed(&self, name: &str) -> Result<Option<u64>, ApiError> {
         self.read(name, "a whole number", |value| {
-            value
-                .as_u64()
+            let exact = value.as_u64();
+            exact
                 .or_else(|| value.as_i64().map(i64::cast_unsigned))
+                .or_else(|| value.as_f64().and_then(seed_of))
         })
     }
 }
@@ -131,6 +133,16 @@ fn whole(value: &Value) -> Option<u64> {
             .filter(|number| *number >= 0.0 && number.fract() == 0.0)?;
         Some(format!("{number:.0}").parse().unwrap_or(u64::MAX))
     })
+}
+
+fn seed_of(number: f64) -> Option<u64> {
+    if number.fract() != 0.0 {
+        return None;
+    }
+    let digits = format!("{number:.0}");
+    let small = digits.parse::<u64>().ok();
+    let small = small.or_else(|| digits.parse().ok().map(i64::cast_unsigned));
+    Some(small.unwrap_or_else(|| number.to_bits()))
 }
 
 /// Numbers of the model's vocabulary.

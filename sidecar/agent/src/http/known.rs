@@ -126,6 +126,13 @@ pub(super) fn check(form: Form, object: &Map<String, Value>) -> Result<(), ApiEr
         if BOTH.contains(&name) || own(form).contains(&name) || IGNORED.contains(&name) {
             continue;
         }
+        let other = match form {
+            Form::Chat => Form::Completion,
+            Form::Completion => Form::Chat,
+        };
+        if own(other).contains(&name) {
+            return Err(ApiError::elsewhere(name, other.route()));
+        }
         let refused = REFUSED.iter().find(|(refused, _)| *refused == name);
         let Some((_, harmless)) = refused else {
             return Err(ApiError::unknown(name));
@@ -188,7 +195,10 @@ mod tests {
             (Form::Completion, "max_completion_tokens"),
         ] {
             let error = checked(form, name, &json!(1)).unwrap_err();
-            assert_eq!(error.body()["error"]["code"], "unknown_parameter", "{name}");
+            let error = error.body();
+            assert_eq!(error["error"]["code"], "unknown_parameter", "{name}");
+            let message = error["error"]["message"].as_str().unwrap();
+            assert!(message.contains("is for /v1/"), "{message}");
         }
     }
 }

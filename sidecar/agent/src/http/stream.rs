@@ -207,7 +207,8 @@ impl Chunks {
 
     /// The status has been sent: the error is the last thing in the stream, and there is no `[DONE]`.
     fn fail(&mut self, error: &ApiError) {
-        self.exchange.fail(error);
+        let log = self.exchange.log();
+        log.in_scope(|| self.exchange.fail(error));
         let sent = Sent::default().event("error");
         self.pending.push_back(sent.data(error.body().to_string()));
         self.is_over = true;

@@ -20,7 +20,7 @@ use super::{Meeting, News, PeerId, Tell, What, watching};
 use crate::counters::Links;
 use crate::identity::Identity;
 use crate::run::chain;
-use crate::security::{self, Security};
+use crate::security::{self, Distrust, Security};
 
 /// How long peer control may take to connect, and to answer a check.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -54,6 +54,12 @@ enum MeetError {
     Address(String),
     #[error("its peer control can't be reached: {}; is it running, with the same tls.mode?", chain(.0))]
     Control(tonic::transport::Error),
+    #[error("{0}; both sides need certificates of one authority, and the same tls.mode")]
+    Distrust(Distrust),
+    #[error(
+        "what answers there is not the peer control of a prefill agent, or has just ended: give the port of its listen.peer (7400)"
+    )]
+    NoPeer,
     #[error("its peer control did not answer within {PATIENCE:?}")]
     Silent,
     #[error("it refuses: {}", .0.message())]
@@ -81,7 +87,12 @@ impl MeetError {
             Self::Address(_) | Self::Differs(_) | Self::Identity(_) | Self::TurnedAway => false,
             Self::Refused(status) => status.code() != Code::FailedPrecondition,
             Self::Data(error) => error.is_retryable(),
-            Self::Control(_) | Self::Silent | Self::Name { .. } | Self::Memory(_) => true,
+            Self::Control(_)
+            | Self::Distrust(_)
+            | Self::NoPeer
+            | Self::Silent
+            | Self::Name { .. }
+            | Self::Memory(_) => true,
         }
     }
 }
@@ -141,7 +152,10 @@ async fn meet(
         .tcp_nodelay(true);
     let to = security::To::Peer;
     let channel = security::connect(endpoint, to, &invitation.security).await;
-    let channel = channel.map_err(MeetError::Control)?;
+    let channel = channel.map_err(|error| match Distrust::behind(&error) {
+        Some(why) => MeetError::Distrust(why),
+        None => MeetError::Control(error),
+    })?;
     let answer = check(&channel, &invitation.identity).await;
     if matches!(answer, Err(MeetError::TurnedAway)) {
         invitation.security.control_failures().count();
@@ -185,6 +199,7 @@ async fn check(channel: &Channel, caller: &Identity) -> Result<CheckResponse, Me
     match tokio::time::timeout(PATIENCE, client.check(request)).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) if security::is_turned_away(&status) => Err(MeetError::TurnedAway),
+        Ok(Err(status)) if security::is_no_peer(&status) => Err(MeetError::NoPeer),
         Ok(Err(status)) => Err(MeetError::Refused(Box::new(status))),
         Err(_) => Err(MeetError::Silent),
     }

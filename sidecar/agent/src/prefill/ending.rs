@@ -113,15 +113,18 @@ impl Node {
                 drop(done.send(Err(refusal)));
             }
             Owed::Transfer(transfer) => {
-                tracing::info!(
-                    peer = transfer.to,
-                    transfer = transfer.id.0,
-                    why = status.message(),
-                    "a transfer has failed"
-                );
                 let why = status.message();
+                let is_cancelled = status.code() == tonic::Code::Cancelled;
+                let what = if is_cancelled {
+                    "a transfer is not wanted any more"
+                } else {
+                    "a transfer has failed"
+                };
+                transfer.span.log().in_scope(|| {
+                    tracing::info!(peer = transfer.to, transfer = transfer.id.0, why, "{what}");
+                });
                 // A link that is over has ended the transfer itself.
-                if status.code() == tonic::Code::Cancelled {
+                if is_cancelled {
                     self.counters.transfers_cancelled.add(1);
                     transfer.link.cancel(transfer.id, why).ok();
                 } else {

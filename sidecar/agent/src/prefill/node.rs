@@ -27,7 +27,7 @@ use crate::drain::Drain;
 use crate::identity::Identity;
 use crate::prefix::Salt;
 use crate::requests::{Command, Refusal};
-use crate::seldom::Seldom;
+use crate::seldom::{Seldom, more};
 use crate::session::Engine;
 
 /// Where no transfer has a deadline, look again after this.
@@ -147,7 +147,7 @@ impl Node {
         if !self.has_room_for_link(from) {
             if let Some(unsaid) = self.lines.full.happened(Instant::now()) {
                 tracing::warn!(
-                    unsaid,
+                    unsaid = more(unsaid),
                     %address,
                     "a link was closed: there are as many as there may be, or half of them from one address; raise transfer.maxPeers"
                 );
@@ -155,7 +155,7 @@ impl Node {
             return;
         }
         if let Some(unsaid) = self.lines.up.happened(Instant::now()) {
-            tracing::info!(peer = name, %address, unsaid, "a decode agent's link is up");
+            tracing::info!(peer = name, %address, unsaid = more(unsaid), "a decode agent's link is up");
         }
         let (handle, mut events) = connected.into_sender();
         let counted = self.counters.links.sending(&handle);
@@ -342,7 +342,7 @@ impl Node {
         let late = self.serving.iter().filter(|(_, serving)| late(serving));
         let late: Vec<u64> = late.map(|(request, _)| *request).collect();
         for request in late {
-            let why = "the transfer's deadline has passed";
+            let why = "the prompt was not computed and sent in the time that it had: the decode agent's transfer.deadline";
             self.fail(request, Status::deadline_exceeded(why));
         }
     }

@@ -34,6 +34,7 @@ use crate::integrity;
 use crate::memory;
 use crate::method::Method;
 use crate::pool::Readable;
+use crate::seldom::more;
 use crate::session::Message;
 
 /// How long a question may be ahead of its caller's link: whoever dialled hears of a link a moment before this side does.
@@ -92,7 +93,7 @@ impl Node {
             && let Some(unsaid) = self.lines.refused.happened(Instant::now())
         {
             tracing::info!(
-                unsaid,
+                unsaid = more(unsaid),
                 peer = to,
                 transfer = id,
                 why = status.message(),

@@ -23,7 +23,7 @@ use tonic::transport::server::Connected;
 
 use super::Security;
 use super::places::{Place, Places};
-use crate::seldom::Seldom;
+use crate::seldom::{Seldom, more};
 
 /// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -130,7 +130,10 @@ fn tell(error: &io::Error, failures: &Tally, full: &mut Seldom) {
     if error.get_ref().is_some_and(|cause| cause.is::<Full>())
         && let Some(unsaid) = full.happened(Instant::now())
     {
-        tracing::warn!(unsaid, "a connection to peer control was refused: {error}");
+        tracing::warn!(
+            unsaid = more(unsaid),
+            "a connection to peer control was refused: {error}"
+        );
     }
     tracing::debug!("a connection to peer control was refused: {error}");
 }

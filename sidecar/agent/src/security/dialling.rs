@@ -77,10 +77,28 @@ fn explained(error: io::Error, failures: &Tally) -> io::Error {
     match refusal(&error) {
         Some(why) => {
             failures.count();
-            io::Error::other(why)
+            io::Error::other(Distrust(why))
         }
         None => error,
     }
+}
+
+/// One side does not take the other's certificate, or does not speak TLS.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Distrust(String);
+
+impl Distrust {
+    /// What has made a connection fail, where it is this.
+    pub fn behind(error: &(dyn Error + 'static)) -> Option<Self> {
+        found_in(error, |error| error.downcast_ref().cloned())
+    }
+}
+
+/// Whether what answers speaks another protocol than peer control, or has broken off.
+pub fn is_no_peer(status: &tonic::Status) -> bool {
+    // What the transport reports has a source; what a peer says has none.
+    status.source().is_some() || status.code() == tonic::Code::Unimplemented
 }
 
 /// Whether a peer has turned the caller away for coming without TLS.
@@ -98,6 +116,14 @@ pub fn is_turned_away(status: &tonic::Status) -> bool {
 
 /// What TLS says about an error, where it has caused it.
 fn refusal(error: &(dyn Error + 'static)) -> Option<String> {
+    found_in(error, |error| error.downcast_ref().map(explain))
+}
+
+/// What `look` finds in an error or what is behind it; an I/O error's own cause is not among its sources.
+fn found_in<T>(
+    error: &(dyn Error + 'static),
+    look: impl Fn(&(dyn Error + 'static)) -> Option<T>,
+) -> Option<T> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         let inner = error
@@ -105,8 +131,8 @@ fn refusal(error: &(dyn Error + 'static)) -> Option<String> {
             .and_then(io::Error::get_ref);
         let inner = inner.map(|inner| inner as &(dyn Error + 'static));
         for error in [Some(error), inner].into_iter().flatten() {
-            if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-                return Some(explain(tls));
+            if let Some(found) = look(error) {
+                return Some(found);
             }
         }
         cause = error.source();

@@ -1,14 +1,18 @@
 //! One attached engine: what its agent says to it, and what it hears.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use lynx_proto::engine::v1::{Attach, FromAgent, FromEngine, Role, from_agent};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
+use super::KEEPALIVE;
 use super::message::Message;
 use super::rules::{Broken, Rules};
 use crate::pool::Pool;
+use crate::run::chain;
 
 /// Messages from the engine that wait for the role. More wait in the engine's own process.
 const INBOX: usize = 1024;
@@ -125,6 +129,19 @@ pub(super) fn inbox() -> (mpsc::Sender<Message>, Messages) {
     (sender, Messages { inbox })
 }
 
+/// Why a stream has ended without an error: an engine that fails its keepalive looks as if it had closed it, but for its
+/// silence. One that lives says something about once a second.
+fn ended_after(silence: Duration) -> String {
+    let [_, patience] = KEEPALIVE;
+    if silence < patience {
+        return "the engine closed its stream".to_owned();
+    }
+    format!(
+        "the engine has not answered for {} s: it hangs, or is stopped",
+        silence.as_secs()
+    )
+}
+
 /// Passes on what the engine says until one of the two sides ends it; why it ended.
 pub(super) async fn listen(
     engine: Engine,
@@ -132,6 +149,7 @@ pub(super) async fn listen(
     inbox: mpsc::Sender<Message>,
 ) -> String {
     let mut unwanted = engine.unwanted.subscribe();
+    let mut heard_at = Instant::now();
     let why = loop {
         let next = tokio::select! {
             // A role that refuses the engine also drops its inbox: the reason comes first.
@@ -150,9 +168,15 @@ pub(super) async fn listen(
             () = inbox.closed() => break "the agent is shutting down".to_owned(),
         };
         let heard = match next {
-            Ok(Some(message)) => engine.hear(message),
-            Ok(None) => break "the engine closed its stream".to_owned(),
-            Err(status) => break format!("the engine's stream broke: {}", status.message()),
+            Ok(Some(message)) => {
+                heard_at = Instant::now();
+                engine.hear(message)
+            }
+            Ok(None) => break ended_after(heard_at.elapsed()),
+            Err(status) => {
+                tracing::debug!(error = chain(&status), "the engine's stream broke");
+                break "the engine has ended: its process closed the socket".to_owned();
+            }
         };
         match heard {
             Ok(Some(message)) => {

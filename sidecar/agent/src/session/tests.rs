@@ -114,7 +114,10 @@ async fn an_engine_that_hangs_is_let_go_although_its_stream_is_open() {
     // The keepalive's timers are all that goes on.
     tokio::time::pause();
     let heard = soon(attached.messages.next()).await;
-    assert!(matches!(heard, Some(Message::Detached(_))));
+    let Some(Message::Detached(why)) = heard else {
+        panic!("{heard:?}");
+    };
+    assert!(why.contains("has not answered for"), "{why}");
     assert!(attached.engine.is_gone());
     drop(engine);
 }
@@ -126,6 +129,9 @@ async fn a_second_engine_is_refused_by_name_until_the_first_is_gone() {
     let second = fixture.attach(decode()).await.err().unwrap();
     assert_eq!(second.code(), Code::FailedPrecondition);
     assert!(second.message().contains("another engine (test engine 1)"));
+    let other = fixture.attach(attach(v1::Role::Prefill, 4)).await;
+    let other = other.err().unwrap();
+    assert!(other.message().contains("for prefill"), "it never fits");
     drop(first);
     fixture.attachment_is(|state| state.engine.is_none()).await;
     // The place is free a moment after that is told.
@@ -138,6 +144,28 @@ async fn a_second_engine_is_refused_by_name_until_the_first_is_gone() {
         }
     });
     drop(again.await);
+}
+
+#[tokio::test]
+async fn the_socket_goes_with_its_agent_and_not_with_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("engine.sock");
+    let (socket, _engines) = Socket::open(options(directory.path(), Role::Decode)).unwrap();
+    assert!(path.exists());
+    drop(socket);
+    assert!(!path.exists());
+    let (first, _engines) = Socket::open(options(directory.path(), Role::Decode)).unwrap();
+    std::fs::rename(&path, directory.path().join("old.sock")).unwrap();
+    let (second, _engines) = Socket::open(options(directory.path(), Role::Decode)).unwrap();
+    drop(first);
+    assert!(path.exists(), "it is the second one's");
+    drop(second);
+    let options = Options {
+        shared_directory: directory.path().join("missing"),
+        ..options(directory.path(), Role::Decode)
+    };
+    let error = Socket::open(options).unwrap_err().to_string();
+    assert!(error.contains("engine.sharedDirectory"), "{error}");
 }
 
 #[tokio::test]
@@ -246,12 +274,13 @@ async fn a_socket_left_behind_is_replaced_and_anything_else_is_not() {
     let taken = Socket::open(options.clone()).unwrap_err();
     assert!(matches!(taken, SocketError::Taken { .. }));
     drop(alive);
+    // As a life that was cut short leaves it.
+    drop(std::os::unix::net::UnixListener::bind(&options.socket).unwrap());
     assert!(options.socket.exists());
     let socket = Socket::open(options.clone()).unwrap();
     let mode = std::fs::metadata(&options.socket).unwrap().permissions();
     assert_eq!(mode.mode() & 0o777, 0o660);
     drop(socket);
-    std::fs::remove_file(&options.socket).unwrap();
     std::fs::write(&options.socket, "precious").unwrap();
     let occupied = Socket::open(options.clone()).unwrap_err();
     assert!(matches!(occupied, SocketError::Occupied { .. }));

@@ -226,6 +226,30 @@ fn a_whole_number_is_one_however_it_is_written() {
     }
 }
 
+#[test]
+fn any_whole_number_is_a_seed_however_it_is_written() {
+    let seed = |text: &str| {
+        let body = format!(r#"{{"model": "tiny", "prompt": "a", "seed": {text}}}"#);
+        let object = super::super::fields::json_object(body.as_bytes()).unwrap();
+        let parsed = parse(Form::Completion, &object, &model(), 7, 1);
+        parsed.map(|parsed| parsed.generates[0].sampling.seed)
+    };
+    for (text, number) in [
+        ("1", 1),
+        ("1.0", 1),
+        ("1e3", 1000),
+        ("-1", u64::MAX),
+        ("-1.0", u64::MAX),
+        ("18446744073709551615", u64::MAX),
+    ] {
+        assert_eq!(seed(text), Ok(number), "{text}");
+    }
+    let beyond = "18446744073709551616";
+    assert_eq!(seed(beyond), seed(beyond));
+    assert!(seed(beyond).is_ok() && seed(beyond) != seed("1e30"));
+    assert!(seed("0.5").is_err());
+}
+
 #[tokio::test]
 async fn another_model_path_or_method_is_told_so() {
     let mut server = server();
@@ -233,8 +257,17 @@ async fn another_model_path_or_method_is_told_so() {
     let (status, error) = server.refused(CHAT, &body).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert_eq!(error["error"]["code"], "model_not_found");
-    let (status, _) = server.json(request("GET", "/v1/images", "")).await;
+    let (status, error) = server.refused("/v1/responses", "{}").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("/v1/chat/completions"), "{message}");
+    let mut prefill = with(|settings| settings.role = Role::Prefill);
+    for path in [CHAT, "/v1/completions"] {
+        let (status, error) = prefill.refused(path, "{}").await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains("ask a decode agent"), "{message}");
+    }
     let response = server.call(request("GET", CHAT, "")).await;
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
     assert_eq!(response.headers()["allow"], "POST");
