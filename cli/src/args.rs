@@ -265,7 +265,7 @@ pub struct Engine {
     #[arg(long, value_name = "PATH")]
     pub model: Option<PathBuf>,
     /// The model's name for clients; by default the one in the file
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub name: Option<String>,
     /// The Unix socket on which the agent listens
     #[arg(long, value_name = "PATH", default_value = "/run/lynx/engine.sock")]

@@ -41,12 +41,17 @@ impl Chat {
         &self.model
     }
 
+    /// How many tokens a prompt may have beside an answer of this length.
+    pub fn room(&self, answer: u32) -> usize {
+        self.context.saturating_sub(answer as usize)
+    }
+
     /// Whether a prompt and an answer of these lengths fit.
     ///
     /// # Errors
     /// Where they are longer than what the model was trained for.
     pub fn check_length(&self, prompt: usize, answer: u32) -> Result<()> {
-        let (context, room) = (self.context, self.context.saturating_sub(answer as usize));
+        let (context, room) = (self.context, self.room(answer));
         ensure!(
             prompt <= room,
             "the prompt has {prompt} tokens and the answer up to {answer}, and the model reads at most {context}: \

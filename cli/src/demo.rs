@@ -1,8 +1,7 @@
 //! `lynx demo`: one prompt, two nodes, a narrow link, and five ways to move the KV cache.
 
-use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lynx_kernels::{Codec, Simd};
@@ -29,11 +28,10 @@ const QUESTION: &str = "What is this text about? Answer in a few sentences.";
 pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
     let model = model_file::locate(args.model.model.as_deref())?;
     let chat = Chat::open(&model)?;
+    let name = name_of(&model, chat.model());
     let (prompt, tokens) = prompt(args, &chat)?;
     let length = u32::try_from(tokens.len())?;
     chat.check_length(tokens.len(), args.tokens)?;
-    // Before minutes of work, not after them.
-    let page_file = PageFile::create(&args.report)?;
     let options = Options {
         program: this_program()?,
         model,
@@ -46,7 +44,7 @@ pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
     let spinner = style.spinner("starting a prefill node and a decode node");
     let mut cluster = Cluster::start(&options).await?;
     spinner.finish_and_clear();
-    introduce(out, args, chat.model(), &prompt, length)?;
+    introduce(out, args, &name, &prompt, length)?;
 
     let mut runs = Vec::new();
     let mut anchor = None;
@@ -66,17 +64,27 @@ pub async fn run(args: &Demo, style: Style, out: &mut dyn Write) -> Result<()> {
     writeln!(out)?;
     table::write_runs(out, &rows)?;
     explain(out, &rows, anchor)?;
+    let page = page(&name, args, prompt, anchor, runs);
+    write_page(&args.report, &page.html())?;
     if let Some(path) = &args.json {
         bench::write_json(path, &rows)?;
     }
-    let page = page(chat.model(), args, prompt, anchor, runs);
-    page_file.keep(&page.html())?;
     writeln!(
         out,
         "\nThe timeline is in {}: open it in a browser.",
         args.report.display()
     )?;
     Ok(())
+}
+
+/// What people call the model: its file. The name inside is often that of a step of its making.
+fn name_of(file: &Path, inside: &str) -> String {
+    let file = file.file_stem().unwrap_or_default().to_string_lossy();
+    if inside.is_empty() || *file == *inside {
+        file.into_owned()
+    } else {
+        format!("{file} ({inside})")
+    }
 }
 
 /// The user's own text, or the project's documentation.
@@ -94,6 +102,13 @@ fn prompt(args: &Demo, chat: &Chat) -> Result<(Prompt, Vec<u32>)> {
         let source = Source::own(path.display().to_string(), text, question);
         return chat.prompt(&source, usize::MAX);
     }
+    let room = chat.room(args.tokens);
+    ensure!(
+        target <= room,
+        "--prompt-tokens is at most {room} here: the model reads {} tokens, and --tokens leaves {} of them to the answer",
+        room + args.tokens as usize,
+        args.tokens
+    );
     let sources = prompts::corpus(SEED).sources;
     let Some(source) = sources
         .into_iter()
@@ -271,34 +286,14 @@ fn explain(out: &mut dyn Write, rows: &[TtftRow], anchor: Option<AnchorWidths>) 
     Ok(())
 }
 
-/// The page's file: complete, or as it was before.
-#[derive(Debug)]
-struct PageFile {
-    /// Beside the page, so that it can take its place at once.
-    draft: PathBuf,
-    page: PathBuf,
-}
-
-impl PageFile {
-    fn create(page: &Path) -> Result<Self> {
-        let mut name = page.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}", std::process::id()));
-        let draft = page.with_file_name(name);
-        File::create(&draft).with_context(|| format!("writing {}", page.display()))?;
-        let page = page.to_owned();
-        Ok(Self { draft, page })
+/// Writes the page: its file is complete, or as it was before. What is written goes beside it, to take its place at once.
+fn write_page(page: &Path, html: &str) -> Result<()> {
+    let mut name = page.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let draft = page.with_file_name(name);
+    let written = std::fs::write(&draft, html).and_then(|()| std::fs::rename(&draft, page));
+    if written.is_err() {
+        drop(std::fs::remove_file(&draft));
     }
-
-    fn keep(self, html: &str) -> Result<()> {
-        std::fs::write(&self.draft, html)
-            .and_then(|()| std::fs::rename(&self.draft, &self.page))
-            .with_context(|| format!("writing {}", self.page.display()))
-    }
-}
-
-/// A page that was not kept leaves nothing behind.
-impl Drop for PageFile {
-    fn drop(&mut self) {
-        drop(std::fs::remove_file(&self.draft));
-    }
+    written.with_context(|| format!("writing {}", page.display()))
 }

@@ -12,6 +12,7 @@ pub mod demo;
 pub mod engine;
 pub mod lab;
 pub mod model_file;
+pub mod outputs;
 pub mod prompts;
 pub mod report;
 pub mod rows;

@@ -1,5 +1,5 @@
-//! The `lynx` command. Exit status: 0, 1 where something failed, 2 where the command line makes no sense, 130 where it was
-//! interrupted.
+//! The `lynx` command. Exit status: 0, 1 where something failed, 2 where the command line makes no sense, 130 and 143 where it
+//! was interrupted or told to end.
 #![expect(
     clippy::print_stderr,
     reason = "the last word of a command that failed"
@@ -19,14 +19,17 @@ use lynx::cluster::{Options, this_program};
 use lynx::lab::Lab;
 use lynx::rows::TtftRow;
 use lynx::terminal::Style;
-use lynx::{agent, calibrate, config, demo, engine, model_file, prompts, table};
+use lynx::{agent, calibrate, config, demo, engine, model_file, outputs, prompts, table};
 use lynx_agent::command::{self, AgentArgs};
 use lynx_agent::profile;
 use lynx_engine::Model;
 use lynx_units::BitRate;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// What a shell gives a command that SIGINT ended.
 const INTERRUPTED: u8 = 130;
+/// The same of SIGTERM.
+const TERMINATED: u8 = 143;
 
 fn main() -> ExitCode {
     let command = Lynx::parse().command;
@@ -35,7 +38,7 @@ fn main() -> ExitCode {
         // Whoever read the output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("lynx: {}", explain(&error));
+            eprintln!("lynx: {}", lynx_telemetry::chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -46,20 +49,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// The error and its causes; a cause that was told by what came of it is not told again.
-fn explain(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
-}
-
 fn run(command: Command) -> Result<ExitCode> {
+    outputs::check(&command)?;
     match command {
         Command::Engine(args) => engine::run(&args)?,
         Command::Agent(args) => return agent::run(&args),
@@ -80,19 +71,21 @@ fn run(command: Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs to the end, or until Ctrl-C: then everything the command started is dropped, and with it its processes.
+/// Runs to the end, or until Ctrl-C or SIGTERM: then everything the command started is dropped, and with it its processes.
 fn interruptible(work: impl Future<Output = Result<()>>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
     runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
             done = work => done.map(|()| ExitCode::SUCCESS),
             interrupt = tokio::signal::ctrl_c() => {
                 interrupt?;
                 Ok(ExitCode::from(INTERRUPTED))
             }
+            _ = terminate.recv() => Ok(ExitCode::from(TERMINATED)),
         }
     })
 }
@@ -202,10 +195,13 @@ fn calibrate(args: &args::Calibrate) -> Result<()> {
         .with_context(|| format!("writing {}", args.out.display()))?;
     writeln!(
         stdout(),
-        "{}: the profile of {}, from {} texts",
+        "{}: the profile of {}, from {}",
         args.out.display(),
         profile.name(),
-        texts.len()
+        match texts.len() {
+            1 => "1 text".to_owned(),
+            count => format!("{count} texts"),
+        }
     )?;
     Ok(())
 }

@@ -19,6 +19,9 @@ pub(crate) use ratios::Ratios;
 
 use grid::Grid;
 
+/// What isn't known, or never came.
+const DASH: &str = "-";
+
 /// The rows of each setting, in the order in which the settings first appear.
 fn by_setting(rows: &[TtftRow]) -> Vec<Vec<&TtftRow>> {
     let mut groups: Vec<Vec<&TtftRow>> = Vec::new();
@@ -87,7 +90,7 @@ fn write_setting(out: &mut dyn Write, rows: &[&TtftRow]) -> io::Result<()> {
             yes_no(row.equal_to_bf16).to_owned(),
         ]);
     }
-    grid.write(out)?;
+    grid.without_empty_columns(DASH).write(out)?;
     if rows.iter().any(|row| row.drafted > 0) {
         writeln!(
             out,
@@ -97,7 +100,7 @@ fn write_setting(out: &mut dyn Write, rows: &[&TtftRow]) -> io::Result<()> {
     let ratios = ratio_grid(rows);
     if !ratios.is_empty() {
         writeln!(out)?;
-        ratios.write(out)?;
+        ratios.without_empty_columns(DASH).write(out)?;
     }
     Ok(())
 }
@@ -271,7 +274,7 @@ pub(crate) const fn yes_no(fact: Option<bool>) -> &'static str {
     match fact {
         Some(true) => "yes",
         Some(false) => "NO",
-        None => "-",
+        None => DASH,
     }
 }
 
@@ -292,7 +295,7 @@ pub(crate) fn sooner(ratio: f64) -> String {
 }
 
 fn none() -> String {
-    "-".to_owned()
+    DASH.to_owned()
 }
 
 #[cfg(test)]

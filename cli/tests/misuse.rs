@@ -33,6 +33,53 @@ fn a_command_line_without_sense_is_refused_with_status_2() {
     refuses(&["demo", "--temperature", "-1"], 2, &["--temperature"]);
     refuses(&["demo", "--tokens", "1"], 2, &["--tokens"]);
     refuses(&["bench", "speed"], 2, &["speed"]);
+    refuses(
+        &["engine", "--role", "decode", "--name", ""],
+        2,
+        &["--name"],
+    );
+}
+
+#[test]
+fn a_file_that_can_not_be_written_is_told_before_the_work_begins() {
+    let folder = Folder::new();
+    let page = folder.path("page.html");
+    let bad = folder.path("missing/out");
+    for command in [
+        &["demo", "--report", &bad][..],
+        &["demo", "--report", &page, "--json", &bad],
+        &["calibrate", "--out", &bad],
+        &["bench", "ttft", "--json", &bad],
+        &["bench", "codec", "--json", &bad],
+        &["bench", "link", "--json", &bad],
+        &["bench", "gpu", "--json", &bad],
+        &["bench", "accuracy", "--json", &bad],
+        &["bench", "soak", "--json", &bad],
+        &["bench", "turns", "--json", &bad],
+        &["bench", "turns", "--json", &folder.path("")],
+    ] {
+        // Whatever begins to work looks for its model first.
+        let output = lynx()
+            .args(command)
+            .env("LYNX_CACHE", folder.path("cache"))
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {said}");
+        assert!(said.contains("writing"), "{command:?}: {said}");
+    }
+    assert!(!std::path::Path::new(&page).exists());
+}
+
+#[test]
+fn a_prompt_that_is_too_long_for_the_demo_is_told_by_its_option() {
+    let folder = Folder::new();
+    let page = folder.path("page.html");
+    refuses(
+        &["demo", "--prompt-tokens", "100000", "--report", &page],
+        1,
+        &["--prompt-tokens is at most 8128"],
+    );
 }
 
 #[test]

@@ -15,6 +15,8 @@ mod tests;
 use std::fs::File;
 use std::io;
 
+use lynx_units::Bytes;
+
 use crate::Config;
 use storage::{Row, Storage};
 
@@ -52,11 +54,11 @@ pub enum PoolError {
     },
     /// No space for the file's full length.
     #[error(
-        "the KV pool's file can't have {bytes} bytes: give its folder more space, or the engine fewer blocks"
+        "the KV pool's file can't have {bytes}: give its folder more space, or the engine fewer blocks (lynx engine: a lower --max-tokens)"
     )]
     Space {
         /// The pool's size.
-        bytes: u64,
+        bytes: Bytes,
         /// What the system says.
         #[source]
         source: io::Error,
@@ -100,7 +102,10 @@ impl KvPool {
         let bytes = (rows * size_of::<Row>()) as u64;
         file.set_len(bytes)
             .and_then(|()| reserve(file, bytes))
-            .map_err(|source| PoolError::Space { bytes, source })?;
+            .map_err(|source| PoolError::Space {
+                bytes: Bytes::new(bytes),
+                source,
+            })?;
         let data = Storage::shared(file, rows).map_err(PoolError::Map)?;
         Ok(Self::over(config, blocks, data))
     }

@@ -54,6 +54,10 @@ impl Node {
         std::fs::write(&config_file, config.to_string())?;
         let process = |what| format!("the {name} node's {what}");
         let mut agent = Process::start(process("agent"), &options.program, |command| {
+            // What is set for another agent is not meant for this one, whose configuration is whole.
+            for variable in lynx_agent::config::variables() {
+                command.env_remove(variable);
+            }
             command.arg("agent").arg("--config").arg(&config_file)
         })?;
         let about = agent.until("listening").await?["about"].take();

@@ -1,6 +1,8 @@
 //! What each method answered, with the first token that BF16 did not give, and the drafts that were taken back.
 
-use super::{Escaped, Html, Section, lanes, push};
+use std::collections::BTreeMap;
+
+use super::{Escaped, Html, Section, push};
 use crate::run::{Event, RunResult};
 
 /// The answers, folded.
@@ -26,11 +28,11 @@ pub(super) fn html(section: &Section<'_>) -> Html {
         }
         let taken_back = taken_back(run);
         if !taken_back.is_empty() {
-            push!(
-                html,
-                "<p>Drafted and taken back: <del>{}</del></p>",
-                Escaped(&taken_back)
-            );
+            html.push_str("<p>Drafted and taken back, each time:");
+            for text in taken_back {
+                push!(html, " <del>{}</del>", Escaped(&text));
+            }
+            html.push_str("</p>");
         }
         html.push_str("</dd></div>");
     }
@@ -38,17 +40,71 @@ pub(super) fn html(section: &Section<'_>) -> Html {
     html
 }
 
-/// The text of the retracted drafts, in order.
-fn taken_back(run: &RunResult) -> String {
-    let retracted = lanes::retracted(&run.events);
-    let drafts = run.events.iter().filter_map(|event| match event {
+/// The texts of the drafts that were retracted, one for each retraction.
+fn taken_back(run: &RunResult) -> Vec<String> {
+    let mut standing: BTreeMap<u32, &str> = BTreeMap::new();
+    let mut texts = Vec::new();
+    for event in &run.events {
+        match event {
+            Event::Token {
+                index,
+                text,
+                provisional: true,
+                ..
+            } => {
+                standing.insert(*index, text);
+            }
+            Event::Retracted { from_index, .. } => {
+                let wrong = standing.split_off(from_index);
+                if !wrong.is_empty() {
+                    texts.push(wrong.into_values().collect());
+                }
+            }
+            _ => {}
+        }
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use lynx_units::BitRate;
+
+    use super::*;
+    use crate::run::{Method, Scenario};
+
+    fn draft(index: u32, text: &str) -> Event {
         Event::Token {
             index,
-            text,
+            token: index,
+            text: text.to_owned(),
+            t: f64::from(index),
             provisional: true,
-            ..
-        } if retracted.contains(index) => Some(text.as_str()),
-        _ => None,
-    });
-    drafts.collect()
+        }
+    }
+
+    #[test]
+    fn what_is_taken_back_twice_is_two_texts() {
+        let back = |from_index| Event::Retracted { from_index, t: 9.0 };
+        let run = RunResult {
+            method: Method::LynxExact,
+            scenario: Scenario::Warm,
+            prompt: String::new(),
+            prompt_tokens: 1,
+            link_bps: BitRate::ZERO.bits_per_second(),
+            memory_bytes: [None; 2],
+            answer: Vec::new(),
+            events: vec![
+                draft(1, "a"),
+                draft(2, "men"),
+                draft(3, "tal"),
+                back(2),
+                draft(2, " is"),
+                draft(3, " a crate"),
+                back(3),
+                back(3),
+            ],
+        };
+        assert_eq!(taken_back(&run), ["mental", " a crate"]);
+    }
 }

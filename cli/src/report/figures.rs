@@ -13,7 +13,7 @@ pub(super) fn headline(section: &Section<'_>) -> Html {
     let Some(row) = lynx.iter().find_map(|method| section.row_of(*method)) else {
         return Html::new();
     };
-    let mut html = Html::from("<table class=headline><thead><tr><th scope=col>");
+    let mut html = Html::from("<div class=scroll><table class=headline><thead><tr><th scope=col>");
     push!(
         html,
         "{} against<th scope=col>bytes<th scope=col>2nd token{}<th scope=col>2nd verified<th scope=col>32nd verified<th scope=col>64th verified<tbody>",
@@ -42,7 +42,7 @@ pub(super) fn headline(section: &Section<'_>) -> Html {
             push!(html, "<td>{}", ratio.map_or_else(dash, sooner));
         }
     }
-    html.push_str("</table>\n");
+    html.push_str("</table></div>\n");
     html
 }
 
@@ -94,7 +94,7 @@ pub(super) fn table(section: &Section<'_>) -> Html {
             equal(section, index)
         );
     }
-    html.push_str("</table></div>\n");
+    html.push_str("</table></div>\n<p class=note>One run of each method. Times, and how many drafts stand, differ from run to run, the more so on a busy machine.</p>\n");
     html
 }
 

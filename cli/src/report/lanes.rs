@@ -271,7 +271,7 @@ fn label_width(label: &str) -> f64 {
 }
 
 /// The tokens whose drafts were wrong.
-pub(super) fn retracted(events: &[Event]) -> BTreeSet<u32> {
+fn retracted(events: &[Event]) -> BTreeSet<u32> {
     let mut wrong = BTreeSet::new();
     for event in events {
         let Event::Retracted {

@@ -64,11 +64,17 @@ impl Axis {
         } else {
             usize::from(self.step < 1.0)
         };
-        for tick in self.ticks() {
+        for (tick, number) in self.ticks().zip(0_u8..) {
             let anchor = if tick > 0.0 { "middle" } else { "start" };
+            // A narrow window has room for every other one.
+            let class = if number % 2 == 1 {
+                " class=between"
+            } else {
+                ""
+            };
             push!(
                 html,
-                "<text x=\"{:.3}%\" y=13 text-anchor={anchor}>{tick:.decimals$} s</text>",
+                "<text{class} x=\"{:.3}%\" y=13 text-anchor={anchor}>{tick:.decimals$} s</text>",
                 self.at(tick)
             );
         }

@@ -2,6 +2,9 @@
 
 use std::io::{self, Write};
 
+/// Between two columns.
+const GAP: &str = "  ";
+
 /// Rows of cells under a header of several lines. The first column is flush left, the others flush right.
 #[derive(Debug)]
 pub(super) struct Grid {
@@ -17,6 +20,21 @@ impl Grid {
             header: (0..LINES).map(|index| line(index).collect()).collect(),
             rows: Vec::new(),
         }
+    }
+
+    /// Leaves out the columns that say nothing in any row.
+    pub(super) fn without_empty_columns(mut self, dash: &str) -> Self {
+        let says = |column: usize| {
+            let mut cells = self.rows.iter().filter_map(|row| row.get(column));
+            self.rows.is_empty() || cells.any(|cell| cell != dash)
+        };
+        let columns = self.header.first().map_or(0, Vec::len);
+        let kept: Vec<bool> = (0..columns).map(says).collect();
+        for line in self.header.iter_mut().chain(&mut self.rows) {
+            let mut kept = kept.iter();
+            line.retain(|_| kept.next().is_none_or(|kept| *kept));
+        }
+        self
     }
 
     /// Whether it has a header only.
@@ -37,7 +55,7 @@ impl Grid {
                 cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
             })
             .collect();
-        let rule = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1);
+        let rule = widths.iter().sum::<usize>() + columns.saturating_sub(1) * GAP.len();
         for (index, line) in lines().enumerate() {
             if index == self.header.len() {
                 writeln!(out, "{}", "-".repeat(rule))?;
@@ -47,7 +65,7 @@ impl Grid {
                 if column == 0 {
                     text.push_str(&format!("{cell:<width$}"));
                 } else {
-                    text.push_str(&format!("  {cell:>width$}"));
+                    text.push_str(&format!("{GAP}{cell:>width$}"));
                 }
             }
             writeln!(out, "{}", text.trim_end())?;

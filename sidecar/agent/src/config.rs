@@ -233,6 +233,13 @@ pub struct Telemetry {
     pub log: String,
 }
 
+/// The variables that override fields, by name.
+pub fn variables() -> impl Iterator<Item = String> {
+    fields::FIELDS
+        .iter()
+        .map(|field| fields::variable(field.path))
+}
+
 impl Config {
     /// Reads the file, where there is one, and the environment.
     ///
