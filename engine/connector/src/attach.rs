@@ -27,7 +27,8 @@ pub(crate) fn message(options: &Options, opened: &Opened, engine: &Engine) -> ap
             file: options.pool_file.clone(),
             blocks: options.kv_blocks,
         }),
-        generates: options.role == Role::Decode,
+        // Neither role has a server of its own.
+        generates: true,
         weights: name.clone(),
         context_tokens: opened.context(options.kv_blocks),
     }

@@ -16,6 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::uri::Authority;
 use lynx_policy::{Bounds, Fidelity, Objective};
 use lynx_telemetry::LogFormat;
 use lynx_units::{Bytes, Width};
@@ -120,6 +121,8 @@ pub struct Engine {
     pub socket: PathBuf,
     /// The directory that both mount, and that holds its KV pool.
     pub shared_directory: PathBuf,
+    /// Where its own HTTP server is; `None` where it works by the socket alone.
+    pub http: Option<Authority>,
     /// How many requests may be with it at a time, waiting ones included; more are refused.
     pub queue: usize,
 }

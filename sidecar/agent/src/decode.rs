@@ -45,6 +45,7 @@ use self::asking::Told;
 use self::merging::{Done, Merging};
 use self::request::{Kv, Request};
 use self::terms::Terms;
+use crate::clients::Clients;
 use crate::config::{Config, Transfer};
 use crate::control::Status;
 use crate::counters::{Counters, Pool};
@@ -86,6 +87,8 @@ pub struct Settings {
 pub struct Inputs {
     /// What clients want.
     pub commands: mpsc::UnboundedReceiver<Command>,
+    /// What clients want of an engine that has a server of its own.
+    pub clients: Clients,
     /// Engines, one after the other.
     pub engines: mpsc::Receiver<Attached>,
     /// The operator's peers; `None` before it has told any.
@@ -130,6 +133,7 @@ impl Settings {
 pub async fn run(settings: Settings, inputs: Inputs) -> io::Result<()> {
     let Inputs {
         mut commands,
+        clients,
         mut engines,
         mut peers,
         mut policy,
@@ -141,7 +145,7 @@ pub async fn run(settings: Settings, inputs: Inputs) -> io::Result<()> {
     let (signals, mut inbox) = mpsc::unbounded_channel();
     // Dropped after the decoder: the engine's stream ends when nothing writes into its blocks any more.
     let mut messages: Option<Messages> = None;
-    let mut decoder = Decoder::new(settings, clock, drain, counters, status, signals)?;
+    let mut decoder = Decoder::new(settings, clock, (drain, clients), counters, status, signals)?;
     let (mut ticks, mut reports) = (every(TICK), every(STATUS_INTERVAL));
     decoder.set_peers(peers.borrow_and_update().clone());
     decoder.set_policy(policy.borrow_and_update().clone());
@@ -205,6 +209,7 @@ enum Signal {
 #[derive(Debug)]
 struct Decoder {
     settings: Settings,
+    clients: Clients,
     terms: Terms,
     drafting: Drafting,
     clock: Clock,
@@ -260,7 +265,7 @@ impl Decoder {
     fn new(
         settings: Settings,
         clock: Clock,
-        drain: Drain,
+        (drain, clients): (Drain, Clients),
         counters: Arc<Counters>,
         status: watch::Sender<Status>,
         signals: mpsc::UnboundedSender<Signal>,
@@ -281,6 +286,7 @@ impl Decoder {
         Ok(Self {
             terms: Terms::new(settings.transfer.clone()),
             settings,
+            clients,
             drafting: Drafting::new(),
             clock,
             drain,
@@ -351,6 +357,7 @@ impl Drop for Decoder {
                     .to_owned(),
             ));
         }
+        self.clients.end();
     }
 }
 

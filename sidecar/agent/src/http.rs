@@ -20,6 +20,7 @@ mod logprobs;
 mod models;
 mod parse;
 mod patience;
+mod relay;
 mod sampling;
 mod serve;
 mod stream;
@@ -41,6 +42,7 @@ use tokio::sync::{Semaphore, watch};
 use self::admission::Gate;
 pub use self::connections::{Limits, serve};
 use self::error::ApiError;
+pub use self::relay::{Served, relayed_events, relayed_request};
 use crate::config::{Config, Role};
 use crate::control::Status;
 use crate::drain::Drain;
@@ -96,6 +98,8 @@ pub struct Inputs {
     pub status: watch::Receiver<Status>,
     /// The operator's policy; `None` before it has told one.
     pub policy: watch::Receiver<Option<Policy>>,
+    /// The engine's own server, where it has one: it answers clients.
+    pub served: Option<Served>,
     /// Whether the agent is on its way out.
     pub drain: Drain,
     /// What is measured.
@@ -139,7 +143,9 @@ impl App {
         } else if self.model().is_none() || !self.inputs.status.borrow().ready {
             Some(self.no_engine())
         } else {
-            None
+            // An engine attaches some time before its server listens.
+            let served = self.inputs.served.as_ref();
+            served.and_then(|served| served.health.borrow().clone())
         }
     }
 
@@ -241,10 +247,15 @@ pub fn router(settings: Settings, inputs: Inputs) -> Router {
     let limit = usize::try_from(settings.max_body.get()).unwrap_or(usize::MAX);
     let mut router = probes();
     if settings.role == Role::Decode {
+        let models = if inputs.served.is_some() {
+            get(relay::models)
+        } else {
+            get(models::list)
+        };
         router = router
             .route("/v1/completions", post(completion::handle))
             .route("/v1/chat/completions", post(chat::handle))
-            .route("/v1/models", get(models::list))
+            .route("/v1/models", models)
             .route("/v1/models/{*model}", get(models::one));
     }
     if settings.admin {

@@ -6,6 +6,7 @@
 
 pub mod baseline;
 mod choice;
+pub mod clients;
 pub mod clock;
 pub mod coding;
 pub mod command;
@@ -36,3 +37,4 @@ pub mod session;
 #[cfg(test)]
 mod testing;
 pub mod timeline;
+pub mod upstream;

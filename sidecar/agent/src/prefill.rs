@@ -9,6 +9,7 @@ mod budget;
 mod ending;
 mod messages;
 mod node;
+mod posting;
 mod service;
 mod serving;
 mod splitting;
@@ -46,6 +47,7 @@ use crate::profile;
 use crate::requests::{Command, Generated, Refusal};
 use crate::security::{self, Security};
 use crate::session::{Attached, Engine, Message};
+use crate::upstream::Upstream;
 
 /// How often a caller that says nothing is asked whether it is still there, and how long it may take to answer: a transfer
 /// whose caller has vanished is ended.
@@ -96,6 +98,8 @@ pub struct Options {
     pub counters: Arc<Counters>,
     /// How many cached blocks peers are told of.
     pub prefix_blocks: usize,
+    /// The engine's own HTTP server, where it has one.
+    pub upstream: Option<Upstream>,
 }
 
 /// The prefill role, listening.
@@ -150,6 +154,8 @@ enum Signal {
     Asked(Box<Asked>),
     /// Nobody listens to this request's events any more.
     Unwatched(u64),
+    /// Nothing of this request is to be expected any more: the engine's server says why.
+    Unanswered(u64, Answer),
     /// The splitting thread has done a job.
     Split(Split),
     /// Something happened on this peer's link of this epoch.
@@ -363,7 +369,11 @@ fn refuse(signal: Signal) {
         }))),
         Signal::Watch(_, answer) => drop(answer.send(Err(status))),
         Signal::Asked(asked) => drop(asked.answer.send(Err(status))),
-        Signal::Unwatched(_) | Signal::Split(_) | Signal::Link(..) | Signal::LinkOver(..) => {}
+        Signal::Unanswered(..)
+        | Signal::Unwatched(_)
+        | Signal::Split(_)
+        | Signal::Link(..)
+        | Signal::LinkOver(..) => {}
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::clients::Clients;
 use crate::config::{Config, Role};
 use crate::control::{self, Sinks, Status, Told};
 use crate::counters::Counters;
@@ -30,6 +31,7 @@ use crate::profile::{self, ChooseError};
 use crate::requests::{Command, Requests};
 use crate::security::Security;
 use crate::session::{self, Attached, Socket, SocketError};
+use crate::upstream::Upstream;
 
 pub(crate) use lynx_telemetry::chain;
 
@@ -135,7 +137,7 @@ impl Agent {
             socket: config.engine.socket.clone(),
             shared_directory: config.engine.shared_directory.clone(),
             role: config.role,
-            needs_generates: config.role == Role::Decode,
+            has_http: config.engine.http.is_some(),
         })?;
         Ok(Self {
             config,
@@ -196,8 +198,8 @@ impl Agent {
         } = self;
         let (sinks, told) = control::told();
         let (requests, commands) = Requests::new();
-        let watched = status.subscribe();
-        let attachment = socket.attachment();
+        let asked = (commands, Clients::default());
+        let (watched, attachment) = (status.subscribe(), socket.attachment());
         let metrics = Metrics::new(metrics::Sources {
             role: config.role,
             counters: Arc::clone(&counters),
@@ -205,20 +207,20 @@ impl Agent {
             attachment: attachment.clone(),
             drain: drain.clone(),
         });
+        let mut parts = JoinSet::new();
+        let served = served(&config, &asked.1, &mut parts);
         let settings = http::Settings::new(&config);
         let inputs = http::Inputs {
             requests,
             attachment: attachment.clone(),
             status: watched.clone(),
             policy: told.policy.clone(),
+            served,
             drain: drain.clone(),
             metrics: Arc::new(metrics),
         };
-        let orders = http::drain_router(&settings, &inputs);
-        let crowded = http::crowded_router(&settings, &inputs);
-        let routers = [http::router(settings, inputs), crowded];
+        let (orders, routers) = routers(settings, inputs);
         let limits = config.http.limits();
-        let mut parts = JoinSet::new();
         parts.spawn(take_orders(drain_listener, orders, limits));
         if let Some(address) = config.operator.clone() {
             let peer = prefill.as_ref().map(Prefill::control_address);
@@ -235,10 +237,10 @@ impl Agent {
         parts.spawn(async { Ok(socket.run().await?) });
         match prefill {
             Some(prefill) => {
-                parts.spawn(async { Ok(prefill.run(engines, commands, status).await?) });
+                parts.spawn(async { Ok(prefill.run(engines, asked.0, status).await?) });
             }
             None => {
-                let inputs = decode_inputs(commands, engines, told, &drain, counters, status);
+                let inputs = decode_inputs(asked, engines, told, &drain, counters, status);
                 let settings = decode::Settings::new(&config, &life, &security);
                 parts.spawn(answer(settings, inputs));
             }
@@ -284,6 +286,13 @@ async fn last_answers(mut servers: JoinSet<Result<(), RunError>>) -> Result<(), 
     }
 }
 
+/// What the order to drain is taken by, and what everything else is answered by.
+fn routers(settings: http::Settings, inputs: http::Inputs) -> (Router, [Router; 2]) {
+    let orders = http::drain_router(&settings, &inputs);
+    let crowded = http::crowded_router(&settings, &inputs);
+    (orders, [http::router(settings, inputs), crowded])
+}
+
 async fn serve(
     listener: TcpListener,
     routers: [Router; 2],
@@ -292,6 +301,29 @@ async fn serve(
 ) -> Result<(), RunError> {
     let served = http::serve(listener, routers, limits, stop).await;
     served.map_err(RunError::Serve)
+}
+
+/// The engine's own server, where it has one, asked from now on whether it answers.
+fn served(
+    config: &Config,
+    clients: &Clients,
+    parts: &mut JoinSet<Result<(), RunError>>,
+) -> Option<http::Served> {
+    let upstream = Upstream::new(config.engine.http.clone()?);
+    let address = upstream.authority();
+    let (told, health) = watch::channel(Some(format!(
+        "the engine's HTTP server at {address} was not asked yet"
+    )));
+    let watched = upstream.clone();
+    parts.spawn(async move {
+        watched.watch(told).await;
+        Ok(())
+    });
+    Some(http::Served {
+        upstream,
+        health,
+        clients: clients.clone(),
+    })
 }
 
 async fn drain_for(drain: &Drain, patience: Duration) {
@@ -338,11 +370,12 @@ fn prefill_options(
         drain: drain.clone(),
         counters: Arc::clone(counters),
         prefix_blocks: config.transfer.prefix_blocks,
+        upstream: config.engine.http.clone().map(Upstream::new),
     }
 }
 
 fn decode_inputs(
-    commands: mpsc::UnboundedReceiver<Command>,
+    (commands, clients): (mpsc::UnboundedReceiver<Command>, Clients),
     engines: mpsc::Receiver<Attached>,
     told: Told,
     drain: &Drain,
@@ -351,6 +384,7 @@ fn decode_inputs(
 ) -> decode::Inputs {
     decode::Inputs {
         commands,
+        clients,
         engines,
         peers: told.peers,
         policy: told.policy,

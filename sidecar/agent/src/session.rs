@@ -55,8 +55,9 @@ pub struct Options {
     pub shared_directory: PathBuf,
     /// Which engines are taken.
     pub role: Role,
-    /// Whether an engine must answer requests that this agent hands in, rather than have an HTTP server of its own.
-    pub needs_generates: bool,
+    /// Whether engines that are taken have an HTTP server of their own, which this agent knows of (`engine.http`): those that
+    /// need none are then refused, and where it knows of none those that have one.
+    pub has_http: bool,
 }
 
 /// Whether there is an engine.
@@ -229,9 +230,13 @@ enum Refusal {
         agent: &'static str,
     },
     #[error(
-        "the engine does not answer requests that are handed in: give it Attach.generates, or send clients to its own HTTP server"
+        "the engine has an HTTP server of its own (Attach.generates is false), and this agent does not know where: configure engine.http"
     )]
-    Generates,
+    NoHttp,
+    #[error(
+        "the engine works by this stream alone (Attach.generates), and this agent would send its clients to engine.http: leave that out of its configuration"
+    )]
+    Http,
     #[error("the engine takes sequences of no token: set Attach.context_tokens")]
     Context,
     #[error(transparent)]
@@ -323,8 +328,10 @@ impl Service {
             };
             return Err(Refusal::Role { engine, agent });
         }
-        if self.options.needs_generates && !attach.generates {
-            return Err(Refusal::Generates);
+        match (self.options.has_http, attach.generates) {
+            (false, false) => return Err(Refusal::NoHttp),
+            (true, true) => return Err(Refusal::Http),
+            (false, true) | (true, false) => {}
         }
         if attach.context_tokens == 0 {
             return Err(Refusal::Context);

@@ -1,6 +1,7 @@
 //! A small engine for tests, and its pool.
 
 mod engine;
+mod server;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use lynx_kernels::{Kind, TileSource as _};
 use lynx_proto::engine::v1;
 
 pub(crate) use self::engine::{FakeEngine, soon};
+pub(crate) use self::server::{FakeServer, Question};
 use crate::pool::{Access, Layout, Pool, Source};
 
 /// What an engine with a pool of `blocks` blocks says of itself: 2 layers, 2 heads, 64 channels.
@@ -40,7 +42,7 @@ pub(crate) fn attach(role: v1::Role, blocks: u32) -> v1::Attach {
             file: "pool".to_owned(),
             blocks,
         }),
-        generates: role == v1::Role::Decode,
+        generates: true,
         context_tokens: 4096,
         weights: String::new(),
     }

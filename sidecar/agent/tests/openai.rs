@@ -103,6 +103,7 @@ async fn serve(gone: UnboundedSender<()>) -> SocketAddr {
         attachment: attachment.subscribe(),
         status: status.subscribe(),
         policy: watch::Sender::new(None).subscribe(),
+        served: None,
         drain,
         metrics: Arc::new(metrics),
     };

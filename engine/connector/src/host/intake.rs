@@ -171,6 +171,7 @@ impl Host {
                 from_token: cached_tokens,
                 sampling: submit.sampling,
                 trace: submit.trace,
+                client: 0,
             }));
         }
         self.tell(from_engine::Kind::Progress(api::Progress {

@@ -44,6 +44,7 @@ pub(super) fn build(raw: Raw) -> Result<Config, Mistakes> {
                 some_path(text).filter(|_| text.len() <= SOCKET_PATH)
             }),
             shared_directory: reader.one(path::ENGINE_SHARED_DIRECTORY, some_path),
+            http: reader.optional(path::ENGINE_HTTP, values::plain_url),
             queue: reader.one(path::ENGINE_QUEUE, |text| number(text, 1, 100_000)),
         },
         peers: reader.list(

@@ -25,6 +25,7 @@ pub(super) mod path {
     pub(in super::super) const LISTEN_ANNOUNCED_DATA: &str = "listen.announcedData";
     pub(in super::super) const ENGINE_SOCKET: &str = "engine.socket";
     pub(in super::super) const ENGINE_SHARED_DIRECTORY: &str = "engine.sharedDirectory";
+    pub(in super::super) const ENGINE_HTTP: &str = "engine.http";
     pub(in super::super) const ENGINE_QUEUE: &str = "engine.queue";
     pub(in super::super) const PEERS: &str = "peers";
     pub(in super::super) const OPERATOR_ADDRESS: &str = "operator.address";
@@ -155,6 +156,12 @@ pub(super) const FIELDS: &[Field] = &[
         default: "/run/lynx",
         allowed: "a path",
         about: "The directory, best in memory, that the engine puts its KV pool into.",
+    },
+    Field {
+        path: path::ENGINE_HTTP,
+        default: "",
+        allowed: "a URL such as http://127.0.0.1:8000",
+        about: "The HTTP server of an engine that has one of its own, as vLLM does; others are then refused.",
     },
     Field {
         path: path::ENGINE_QUEUE,

@@ -30,7 +30,7 @@ fn a_whole_file_is_read() {
         pod: {name: decode-0, namespace: default, ip: 10.0.0.7}
         deployment: {name: smol, generation: abc, topology: rack-1}
         listen: {http: '[::]:80'}
-        engine: {socket: /a/b.sock, sharedDirectory: /dev/shm, queue: 8}
+        engine: {socket: /a/b.sock, sharedDirectory: /dev/shm, http: 'http://127.0.0.1:8000/', queue: 8}
         peers: ['prefill-0.smol:7400', '[fd00::1]:7400']
         operator: {address: 'http://operator:9090/'}
         transfer:
@@ -47,6 +47,8 @@ fn a_whole_file_is_read() {
         telemetry: {otlpEndpoint: 'http://collector:4317', sampling: 0.25, logFormat: json, log: debug}";
     let config = Config::parse(yaml, &none).unwrap();
     assert_eq!(config.peers, ["prefill-0.smol:7400", "[fd00::1]:7400"]);
+    let http = config.engine.http.as_ref().map(Authority::as_str);
+    assert_eq!(http, Some("127.0.0.1:8000"));
     assert_eq!(config.operator.as_deref(), Some("http://operator:9090"));
     assert_eq!(
         config.transfer.anchor,
@@ -133,6 +135,10 @@ fn values_out_of_range_are_refused() {
         "{telemetry: {log: ''}}",
         "{telemetry: {log: inof}}",
         "{http: {admin: yes please}}",
+        "{engine: {http: '127.0.0.1:8000'}}",
+        "{engine: {http: 'https://127.0.0.1:8000'}}",
+        "{engine: {http: 'http://127.0.0.1:8000/v1'}}",
+        "{engine: {http: 'http://me@127.0.0.1:8000'}}",
         "{pod: {name: ''}}",
         "{pod: {name: 'a b'}}",
         "{pod: {ip: localhost}}",

@@ -67,6 +67,12 @@ pub(super) fn url(text: &str) -> Option<String> {
     fits.then(|| text.trim_end_matches('/').to_owned())
 }
 
+/// The same of an HTTP server on this machine or in this pod: without TLS.
+pub(super) fn plain_url(text: &str) -> Option<http::uri::Authority> {
+    let rest = url(text)?.strip_prefix("http://")?.to_owned();
+    rest.parse().ok().filter(|_| !rest.contains('@'))
+}
+
 /// `host:port`, an IPv6 host in brackets.
 pub(super) fn host_and_port(text: &str) -> Option<String> {
     let authority: http::uri::Authority = text.parse().ok()?;

@@ -167,8 +167,7 @@ impl Decoder {
     /// How this request's KV travels.
     fn method(&self, number: u64) -> Method {
         let request = self.requests.get(&number);
-        let wanted = request.and_then(|request| request.wanted.as_deref());
-        let method = wanted.and_then(|wanted| wanted.method);
+        let method = request.and_then(|request| request.method);
         method.unwrap_or_else(|| self.terms.method())
     }
 
@@ -186,8 +185,7 @@ impl Decoder {
         let lacking = attempt.tokens.len() - attempt.from_token as usize;
         let kv = Bytes::new((lacking * session.bytes_per_token()) as u64);
         let request = self.requests.get(&number);
-        let wanted = request.and_then(|request| request.wanted.as_deref());
-        let width = wanted.and_then(|wanted| wanted.anchor);
+        let width = request.and_then(|request| request.width);
         let width = width.unwrap_or_else(|| self.width(method, kv, &chosen));
         let cuts = profile.cuts(width);
         let descriptor = Descriptor {

@@ -5,9 +5,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::answer::Answer;
 use super::blocks::End;
+use super::pace::Pace;
 use super::request::{AbortOnDrop, Kv, Request};
 use super::spans::Spans;
 use super::{Decoder, Signal};
+use crate::clients::Client;
 use crate::clock::unix_ns;
 use crate::counters::{KvFailure, Pool};
 use crate::drain::InFlight;
@@ -238,12 +240,18 @@ impl Decoder {
     }
 }
 
-/// A request of the engine's own front end.
-pub(super) fn foreign(trace: &TraceContext, key: u64, in_flight: Option<InFlight>) -> Request {
-    let start_ns = unix_ns();
+/// A request of the engine's own front end, and the client's whose it is, where that one came through this agent.
+pub(super) fn foreign(trace: &TraceContext, key: u64, client: Option<&Client>) -> Request {
+    let start_ns = client.map_or_else(unix_ns, |client| client.arrived.1);
+    let own = Some(trace).filter(|trace| !trace.traceparent.is_empty());
+    let trace = own.or(client.map(|client| &client.trace)).unwrap_or(trace);
     let answer = Answer::new(None, false, start_ns);
     let mut request = Request::new(key, None, answer, Spans::arrived(trace, start_ns));
-    request.in_flight = in_flight;
+    if let Some(client) = client {
+        request.pace = Pace::since(client.arrived.0);
+        request.method = client.method;
+        request.width = client.anchor;
+    }
     request
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lynx_proto::engine::v1::{FinishReason, Finished, Progress, Refused, Report};
+use lynx_proto::engine::v1::{
+    FinishReason, Finished, KvFailed, Progress, Refused, Report, from_agent,
+};
 
 use super::blocks::End;
 use super::commands::{engine_gone, foreign};
@@ -83,12 +85,30 @@ impl Decoder {
             return;
         }
         if !self.requests.contains_key(&number) {
+            let client = self.clients.get(expected.client);
+            if client.is_none() && expected.client != 0 {
+                return self.decline(expected);
+            }
             let key = self.numbers.key();
             self.counters.requests.add(1);
-            let request = foreign(&expected.trace, key, self.drain.enter());
+            let mut request = foreign(&expected.trace, key, client.as_ref());
+            if client.is_none() {
+                // Others are counted where they came in.
+                request.in_flight = self.drain.enter();
+            }
             self.requests.insert(number, request);
         }
         self.load(expected);
+    }
+
+    /// Brings nothing for a client who has gone: the engine is about to hear of it.
+    fn decline(&self, expected: Expected) {
+        let request = expected.request;
+        drop(expected);
+        self.say(from_agent::Kind::KvFailed(KvFailed {
+            request,
+            reason: "its client is gone".to_owned(),
+        }));
     }
 
     fn refused(&mut self, refused: Refused) {

@@ -26,8 +26,13 @@ pub(super) struct Pace {
 impl Pace {
     /// A request has arrived.
     pub(super) fn arrived() -> Self {
+        Self::since(Instant::now())
+    }
+
+    /// It arrived then.
+    pub(super) const fn since(arrived: Instant) -> Self {
         Self {
-            arrived: Instant::now(),
+            arrived,
             taken: false,
             known: [0; 2],
             last: None,

@@ -16,6 +16,7 @@ use crate::coding::Coding;
 use crate::counters::InUse;
 use crate::drafting::{Due, mean_width};
 use crate::drain::InFlight;
+use crate::method::Method;
 use crate::peers::PeerId;
 use crate::pool::Writable;
 use crate::requests::Generate;
@@ -28,6 +29,9 @@ pub(super) struct Request {
     pub(super) key: u64,
     /// What is wanted; `None` where the engine's own front end has taken it.
     pub(super) wanted: Option<Box<Generate>>,
+    /// How its KV travels, and the anchor's mean width, where it says.
+    pub(super) method: Option<Method>,
+    pub(super) width: Option<Width>,
     pub(super) answer: Answer,
     pub(super) spans: Spans,
     pub(super) pace: Pace,
@@ -135,6 +139,8 @@ impl Request {
     ) -> Self {
         Self {
             key,
+            method: wanted.as_ref().and_then(|wanted| wanted.method),
+            width: wanted.as_ref().and_then(|wanted| wanted.anchor),
             wanted,
             answer,
             spans,

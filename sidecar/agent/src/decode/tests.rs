@@ -5,6 +5,7 @@ mod engine;
 mod leaving;
 mod overtaking;
 mod prefill;
+mod served;
 mod world;
 
 use std::time::Duration;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use http::uri::Authority;
 use lynx_units::Bytes;
 use rustix::fs::statfs;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -13,6 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::Finding;
 use crate::config::Config;
 use crate::run::chain;
+use crate::upstream::Upstream;
 
 /// What `statfs` says of a file system in memory (linux/magic.h).
 const TMPFS: i64 = 0x0102_1994;
@@ -28,10 +30,29 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = vec![
         self::socket(&config.engine.socket, &socket, agent.is_ok()),
         memory(&config.engine.shared_directory),
-        self::agent(config, &agent),
     ];
+    if let Some(address) = &config.engine.http {
+        let trouble = Upstream::new(address.clone()).trouble().await;
+        findings.push(server(address, trouble));
+    }
+    findings.push(self::agent(config, &agent));
     findings.extend(config.transfer.profile.as_deref().map(profile));
     findings
+}
+
+/// The engine's own HTTP server.
+fn server(address: &Authority, trouble: Option<String>) -> Finding {
+    match trouble {
+        None => Finding::good(
+            "engine",
+            format!("its HTTP server at {address} (engine.http) answers"),
+        ),
+        Some(why) => Finding::problem(
+            "engine",
+            why,
+            "start the engine, and see in its log where it listens; engine.http must say the same",
+        ),
+    }
 }
 
 /// A profile that can't be used keeps the agent from starting.
@@ -171,6 +192,23 @@ mod tests {
         let removed = socket(path, &Err(io::ErrorKind::NotFound.into()), true);
         assert_eq!(removed.grade, Grade::Problem);
         assert!(removed.remedy.contains("restart"), "{removed:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_of_the_engines_own_is_asked() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = closed.local_addr().unwrap();
+        drop(closed);
+        let yaml = format!("engine: {{http: 'http://{address}'}}");
+        let config = Config::parse(&yaml, &|_| None).unwrap();
+        let findings = examine(&config).await;
+        let is_it = |found: &&Finding| found.found.contains(&address.to_string());
+        let found = findings.iter().find(is_it).unwrap();
+        assert_eq!(found.grade, Grade::Problem);
+        let config = Config::parse("", &|_| None).unwrap();
+        assert_eq!(examine(&config).await.len(), findings.len() - 1);
+        let good = server(&"127.0.0.1:8000".parse().unwrap(), None);
+        assert_eq!(good.grade, Grade::Good);
     }
 
     #[test]

@@ -98,6 +98,31 @@ impl Exchange {
         ));
     }
 
+    /// Another one answers it: its place among those under way, and who is asked.
+    pub(super) fn hold(&mut self, model: &str, place: OwnedSemaphorePermit) {
+        self.place = Some(place);
+        self.span
+            .set(KeyValue::new(attributes::REQUEST_MODEL, model.to_owned()));
+    }
+
+    /// It was answered with this status by another one: because of what it asked for, or because something broke there.
+    pub(super) fn answered(&mut self, status: http::StatusCode, was_refused: bool) {
+        let code = status.as_u16();
+        self.span
+            .set(KeyValue::new(attributes::HTTP_STATUS, i64::from(code)));
+        self.outcome = if was_refused {
+            Outcome::Refused
+        } else {
+            self.span.fail("the engine's HTTP server failed");
+            Outcome::Failed
+        };
+    }
+
+    /// When the request arrived.
+    pub(super) const fn arrived(&self) -> Instant {
+        self.arrived
+    }
+
     /// Seconds since the request arrived.
     pub(super) fn seconds(&self) -> f64 {
         self.arrived.elapsed().as_secs_f64()

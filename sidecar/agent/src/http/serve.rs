@@ -10,7 +10,6 @@ use lynx_telemetry as telemetry;
 use serde_json::Value;
 use tracing::Instrument as _;
 
-use super::App;
 use super::answer::{Choice, Form, Head, Usage};
 use super::choices::{Choices, lost};
 use super::error::ApiError;
@@ -19,6 +18,7 @@ use super::fields::bytes;
 use super::logprobs::Told;
 use super::parse::{Parsed, read};
 use super::stream::{Chunks, Wanted};
+use super::{App, relay};
 use crate::clock;
 use crate::requests::{Finish, Generate, Generated};
 
@@ -37,11 +37,13 @@ pub(super) async fn serve(
     let (id, traceparent) = (exchange.answer_id(), exchange.traceparent().0);
     let log = exchange.log();
     let answered = async {
-        let begun = match media_type(headers) {
-            Ok(()) => begin(&app, &mut exchange, form, body).await,
-            Err(error) => Err(error),
-        };
-        match begun {
+        if let Err(error) = media_type(headers) {
+            return refuse(exchange, &error);
+        }
+        if let Some(served) = &app.inputs.served {
+            return relay::serve(&app, served, exchange, headers, (form, body)).await;
+        }
+        match begin(&app, &mut exchange, form, body).await {
             Ok(started) => answer(exchange, started).await,
             Err(error) => refuse(exchange, &error),
         }

@@ -2,6 +2,7 @@ mod choices;
 mod errors;
 mod health;
 mod limits;
+mod relay;
 mod requests;
 mod streams;
 
@@ -34,6 +35,11 @@ fn server() -> Server {
 }
 
 fn with(change: impl FnOnce(&mut Settings)) -> Server {
+    before(None, change)
+}
+
+/// A server before an engine's own, where there is one.
+fn before(served: Option<Served>, change: impl FnOnce(&mut Settings)) -> Server {
     let engine = Attach {
         model: "tiny".to_owned(),
         context_tokens: 100,
@@ -76,6 +82,7 @@ fn with(change: impl FnOnce(&mut Settings)) -> Server {
         attachment: attached,
         status: watched,
         policy: told,
+        served,
         drain: drain.clone(),
         metrics: Arc::clone(&metrics),
     };

@@ -29,6 +29,7 @@ use crate::prefix::Salt;
 use crate::requests::{Command, Refusal};
 use crate::seldom::{Seldom, more};
 use crate::session::Engine;
+use crate::upstream::Upstream;
 
 /// Where no transfer has a deadline, look again after this.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -59,7 +60,9 @@ pub(super) struct Node {
     pub(super) token_time_ns: u64,
     /// Where peers are told that links are.
     data: String,
-    signals: mpsc::UnboundedSender<Signal>,
+    pub(super) signals: mpsc::UnboundedSender<Signal>,
+    /// The engine's own HTTP server, where it has one.
+    pub(super) upstream: Option<Upstream>,
     /// What carries links, for people.
     transport: &'static str,
     /// Who asked to forget, and is to be told of it: before the engine is asked, and after.
@@ -125,6 +128,7 @@ impl Node {
             report: Report::default(),
             data,
             signals: role.signals.clone(),
+            upstream: role.options.upstream.clone(),
             transport: role.options.security.transport(),
             to_forget: Vec::new(),
             forgetting: Vec::new(),
@@ -190,6 +194,7 @@ impl Node {
             Signal::Watch(request, answer) => drop(answer.send(self.watch(&request))),
             Signal::Asked(asked) => self.asked(*asked),
             Signal::Unwatched(request) => self.unwatched(request),
+            Signal::Unanswered(request, why) => self.unanswered(request, why),
             Signal::Split(split) => self.split(split),
             Signal::Link(link, epoch, event) => self.on_link(&link, epoch, event),
             Signal::LinkOver(link) => drop(self.links.remove(&link)),
@@ -257,9 +262,9 @@ impl Node {
             sampling: Some(greedy()),
             trace: None,
         };
-        self.say(from_agent::Kind::Prefill(prefill));
-        self.serving
-            .insert(request, Serving::new(Owed::Warmed(done)));
+        let posted = self.prefill(prefill);
+        let serving = Serving::new(Owed::Warmed(done), posted);
+        self.serving.insert(request, serving);
     }
 
     fn forget(&mut self, done: oneshot::Sender<Result<(), Refusal>>) {
@@ -365,6 +370,9 @@ impl Node {
             return;
         };
         if serving.queued == 0 && std::mem::take(&mut serving.to_abort) && !serving.finished {
+            if let Some(posted) = serving.posted.take() {
+                posted.abort();
+            }
             self.engine
                 .send(from_agent::Kind::Abort(Abort { request }))
                 .ok();

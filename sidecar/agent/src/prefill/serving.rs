@@ -10,6 +10,7 @@ use lynx_telemetry::{Span, attributes};
 use lynx_transport::{SenderHandle, Ticket};
 use lynx_units::{Timestamp, TransferId};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -36,6 +37,8 @@ pub(super) struct Serving {
     /// them back at once.
     pub(super) to_abort: bool,
     pub(super) owed: Owed,
+    /// Drops the question by HTTP, where there is one.
+    pub(super) posted: Option<AbortHandle>,
 }
 
 /// What is owed for a request.
@@ -97,7 +100,7 @@ pub(super) enum UnitRanges {
 }
 
 impl Serving {
-    pub(super) fn new(owed: Owed) -> Self {
+    pub(super) fn new(owed: Owed, posted: Option<AbortHandle>) -> Self {
         Self {
             blocks: None,
             queued: 0,
@@ -105,7 +108,13 @@ impl Serving {
             finished: false,
             to_abort: false,
             owed,
+            posted,
         }
+    }
+
+    /// Whether the engine has not said yet what becomes of it.
+    pub(super) const fn is_awaited(&self) -> bool {
+        !self.done && !self.finished
     }
 
     /// The transfer that is owed.

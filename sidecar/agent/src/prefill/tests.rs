@@ -3,6 +3,7 @@
 mod ending;
 mod flooding;
 mod peer;
+mod posting;
 mod probing;
 mod refusing;
 mod sharing;
@@ -25,6 +26,7 @@ use crate::requests::Requests;
 use crate::security::Security;
 use crate::session::{self, Socket};
 use crate::testing::{FakeEngine, attach, make_pool, soon};
+use crate::upstream::Upstream;
 
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const BLOCKS: u32 = 16;
@@ -46,6 +48,11 @@ impl Agent {
     }
 
     async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
+        Self::start_before(None, change).await
+    }
+
+    /// With an engine that has an HTTP server of its own, where there is one.
+    async fn start_before(upstream: Option<Upstream>, change: impl FnOnce(&mut Options)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         make_pool(directory.path(), &prefill_engine(), 1);
         let (drain, counters) = (Drain::new(), Arc::new(Counters::default()));
@@ -53,7 +60,7 @@ impl Agent {
             socket: directory.path().join("engine.sock"),
             shared_directory: directory.path().to_owned(),
             role: config::Role::Prefill,
-            needs_generates: false,
+            has_http: upstream.is_some(),
         })
         .unwrap();
         let mut options = Options {
@@ -76,6 +83,7 @@ impl Agent {
             drain: drain.clone(),
             counters: Arc::clone(&counters),
             prefix_blocks: 100,
+            upstream,
         };
         change(&mut options);
         let prefill = Prefill::bind(options).await.unwrap();

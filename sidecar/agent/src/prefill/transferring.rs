@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lynx_proto::engine::v1::{Prefill, TokenLogprobs, TraceContext, from_agent};
+use lynx_proto::engine::v1::{Prefill, TokenLogprobs, TraceContext};
 use lynx_proto::peer::v1::{First, Layer, Sent, Started, TransferRequest, transfer_event};
 use lynx_protocol::sender::OpenTransfer;
 use lynx_telemetry::{self as telemetry, KeyValue, attributes, names};
@@ -170,7 +170,7 @@ impl Node {
         let to = caller_name(&asked);
         let now = clock::unix_ns();
         let request = self.number();
-        self.say(from_agent::Kind::Prefill(Prefill {
+        let posted = self.prefill(Prefill {
             request,
             from_token: coding.descriptor().from_token,
             tokens: asked.tokens,
@@ -179,7 +179,7 @@ impl Node {
                 traceparent,
                 tracestate,
             }),
-        }));
+        });
         let (events, watched) = mpsc::unbounded_channel();
         let transfer = Transfer {
             id,
@@ -203,7 +203,7 @@ impl Node {
             in_flight,
         };
         let owed = Owed::Transfer(Box::new(transfer));
-        self.serving.insert(request, Serving::new(owed));
+        self.serving.insert(request, Serving::new(owed, posted));
         Ok(Taken {
             request,
             events: watched,

@@ -84,4 +84,6 @@ pub struct Expected {
     pub sampling: Sampling,
     /// The span that the request belongs to.
     pub trace: TraceContext,
+    /// The client's request that it is of, as this agent has numbered it; 0 where it came by another way.
+    pub client: u64,
 }

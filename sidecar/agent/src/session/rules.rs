@@ -21,6 +21,9 @@ use super::message::{Expected, Message};
 use super::state::{Decoding, Granted, Prefilling, State};
 use crate::pool::{Grant, Pool, Readable, TableError, Writable};
 
+/// The bit that is set in the numbers that an engine chooses, and in none of an agent's.
+pub(super) const ENGINES: u64 = 1 << 63;
+
 /// How an engine broke the rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Broken {
@@ -63,6 +66,10 @@ pub(super) enum Broken {
         tokens: usize,
         most: u32,
     },
+    #[error(
+        "the engine began request {request}, whose number is one of the agent's: set bit 63 in those that the engine chooses"
+    )]
+    Number { request: u64 },
     #[error("the engine sent Forgotten, and nobody asked it to forget")]
     Forgotten,
     #[error(
@@ -252,6 +259,10 @@ impl Rules {
     fn expect(&mut self, expect: Expect) -> Result<Option<Message>, Broken> {
         const WHAT: &str = "Expect";
         let request = expect.request;
+        let is_new = !self.requests.contains_key(&request);
+        if self.own_front && is_new && request & ENGINES == 0 {
+            return Err(Broken::Number { request });
+        }
         match self.requests.get(&request) {
             // The two have crossed, and the blocks may be somebody else's by now.
             Some(State::Submitted {
@@ -299,6 +310,7 @@ impl Rules {
             from_token: expect.from_token,
             sampling: expect.sampling.unwrap_or_default(),
             trace: expect.trace.unwrap_or_default(),
+            client: expect.client,
         }))))
     }
 

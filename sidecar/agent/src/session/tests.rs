@@ -57,7 +57,7 @@ fn options(directory: &std::path::Path, role: Role) -> Options {
         socket: directory.join("engine.sock"),
         shared_directory: directory.to_owned(),
         role,
-        needs_generates: role == Role::Decode,
+        has_http: false,
     }
 }
 
@@ -177,7 +177,7 @@ async fn what_does_not_fit_is_refused_by_name_and_kept_for_those_who_ask() {
             |a| a.role = v1::Role::Prefill.into(),
             "for prefill, and this agent for decode",
         ),
-        (|a| a.generates = false, "Attach.generates"),
+        (|a| a.generates = false, "configure engine.http"),
         (|a| a.context_tokens = 0, "context_tokens"),
         (|a| a.layout = None, "no KV layout"),
         (
@@ -201,6 +201,31 @@ async fn what_does_not_fit_is_refused_by_name_and_kept_for_those_who_ask() {
     }
     let fits = fixture.attach(decode()).await;
     assert!(fits.is_ok());
+}
+
+#[tokio::test]
+async fn an_engine_with_a_server_of_its_own_is_taken_where_the_agent_knows_of_one() {
+    let alone = attach(v1::Role::Prefill, 4);
+    let served = Attach {
+        generates: false,
+        ..alone.clone()
+    };
+    let directory = tempfile::tempdir().unwrap();
+    make_pool(directory.path(), &served, 1);
+    let options = Options {
+        has_http: true,
+        ..options(directory.path(), Role::Prefill)
+    };
+    let (socket, mut engines) = Socket::open(options).unwrap();
+    let mut server = tokio::task::JoinSet::new();
+    server.spawn(socket.run());
+    let path = directory.path().join("engine.sock");
+    let refused = FakeEngine::attach(&path, alone).await;
+    let refused = refused.err().unwrap();
+    assert!(refused.message().contains("engine.http"), "{refused}");
+    let engine = FakeEngine::attach(&path, served).await.unwrap();
+    assert!(soon(engines.recv()).await.is_some());
+    drop(engine);
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use lynx_proto::engine::v1::engine_api_client::EngineApiClient;
 use lynx_proto::engine::v1::event::Kind as Step;
 use lynx_proto::engine::v1::{
     Checked, Event, Expect, FinishReason, Finished, Forgotten, FromAgent, FromEngine, Progress,
-    Prompted, Recomputing, Refused, Report, Retracted, Role, Sampling, Submit, Token, WriteGrant,
-    from_agent, from_engine, submit,
+    Prompted, Recomputing, Refused, Report, Retracted, Role, Sampling, Submit, Token, TraceContext,
+    WriteGrant, from_agent, from_engine, submit,
 };
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -43,7 +43,28 @@ struct Shared {
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) seen: Seen,
+    /// Requests that it begins itself: their numbers and their clients', and those that it ends.
+    own: mpsc::UnboundedSender<Own>,
     task: tokio::task::JoinHandle<()>,
+}
+
+/// What an engine with a server of its own does of its own accord.
+#[derive(Debug)]
+enum Own {
+    Begin { request: u64, client: u64 },
+    End(u64),
+}
+
+impl Engine {
+    /// Begins a request of the usual prompt.
+    pub(super) fn begin(&self, request: u64, client: u64) {
+        self.own.send(Own::Begin { request, client }).unwrap();
+    }
+
+    /// Ends one, as if its client had gone.
+    pub(super) fn end(&self, request: u64) {
+        self.own.send(Own::End(request)).unwrap();
+    }
 }
 
 impl Drop for Engine {
@@ -90,8 +111,8 @@ pub(super) fn attach() -> lynx_proto::engine::v1::Attach {
     testing::attach(Role::Decode, BLOCKS)
 }
 
-/// Attaches an engine whose pool lies in `directory`.
-pub(super) async fn start(socket: &Path, directory: &Path) -> Engine {
+/// Attaches an engine whose pool lies in `directory`; one with a server of its own where it doesn't generate.
+pub(super) async fn start(socket: &Path, directory: &Path, generates: bool) -> Engine {
     testing::make_pool(directory, &attach(), 99);
     let path: PathBuf = socket.to_owned();
     let connect = tower::service_fn(move |_: Uri| {
@@ -101,7 +122,11 @@ pub(super) async fn start(socket: &Path, directory: &Path) -> Engine {
     let endpoint = Endpoint::from_static("http://engine");
     let channel: Channel = endpoint.connect_with_connector(connect).await.unwrap();
     let (outbox, outgoing) = mpsc::unbounded_channel();
-    say(&outbox, from_engine::Kind::Attach(attach()));
+    let attach = lynx_proto::engine::v1::Attach {
+        generates,
+        ..attach()
+    };
+    say(&outbox, from_engine::Kind::Attach(attach));
     let mut client = EngineApiClient::new(channel);
     let stream = client
         .attach(UnboundedReceiverStream::new(outgoing))
@@ -123,12 +148,19 @@ pub(super) async fn start(socket: &Path, directory: &Path) -> Engine {
         next_block: 0,
         ended: HashSet::new(),
     };
+    let (own, mut begun) = mpsc::unbounded_channel();
     let task = tokio::spawn(async move {
-        while let Ok(Some(FromAgent { kind: Some(kind) })) = stream.message().await {
-            state.hear(kind);
+        loop {
+            tokio::select! {
+                message = stream.message() => match message {
+                    Ok(Some(FromAgent { kind: Some(kind) })) => state.hear(kind),
+                    _ => break,
+                },
+                Some(own) = begun.recv() => state.act(&own),
+            }
         }
     });
-    Engine { seen, task }
+    Engine { seen, own, task }
 }
 
 struct State {
@@ -225,6 +257,17 @@ impl State {
         }
     }
 
+    fn act(&mut self, own: &Own) {
+        match *own {
+            Own::Begin { request, client } => {
+                self.running.insert(request, Running::default());
+                let tokens = (0..super::world::TOKENS).collect();
+                self.expect(request, tokens, (None, client));
+            }
+            Own::End(request) => self.finish(request, FinishReason::Aborted),
+        }
+    }
+
     fn submitted(&mut self, submit: &Submit) {
         let request = submit.request;
         let room = self.seen.shared.lock().unwrap().room;
@@ -258,7 +301,16 @@ impl State {
             return self.compute(request, [prompted]);
         }
         self.progress(request, [prompted]);
-        let count = prompt_tokens.div_ceil(64);
+        self.expect(request, tokens.ids.clone(), (submit.trace.clone(), 0));
+    }
+
+    fn expect(
+        &mut self,
+        request: u64,
+        tokens: Vec<u32>,
+        (trace, client): (Option<TraceContext>, u64),
+    ) {
+        let count = u32::try_from(tokens.len()).unwrap().div_ceil(64);
         let blocks: Vec<u32> = (self.next_block..self.next_block + count).collect();
         self.next_block += count;
         let mut shared = self.seen.shared.lock().unwrap();
@@ -266,11 +318,12 @@ impl State {
         drop(shared);
         self.say(from_engine::Kind::Expect(Expect {
             request,
-            tokens: tokens.ids.clone(),
+            tokens,
             blocks,
             from_token: 0,
             sampling: Some(Sampling::default()),
-            trace: submit.trace.clone(),
+            trace,
+            client,
         }));
     }
 

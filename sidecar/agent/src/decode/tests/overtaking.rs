@@ -39,12 +39,12 @@ impl Hand {
         let decoder = Decoder::new(
             settings(&prefill),
             Clock::start(),
-            Drain::new(),
+            (Drain::new(), Clients::default()),
             Arc::clone(&counters),
             watch::channel(Status::default()).0,
             signals,
         );
-        let engine = engine::start(&path, directory.path()).await;
+        let engine = engine::start(&path, directory.path(), true).await;
         let attached = engines.recv().await.unwrap();
         let mut hand = Self {
             decoder: decoder.unwrap(),

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use super::engine::{self, COMPUTED, Engine};
 use super::prefill::Prefill;
 use super::*;
+use crate::clients::Clients;
 use crate::config::{Anchor, Role, Transfer};
 use crate::control::{Sinks, told};
 use crate::counters::KvFailure;
@@ -32,6 +33,8 @@ pub(super) const TOKENS: u32 = 300;
 /// A decode agent with its engine and a prefill agent.
 pub(super) struct World {
     pub(super) requests: Requests,
+    pub(super) clients: Clients,
+    has_http: bool,
     pub(super) engine: Option<Engine>,
     pub(super) prefill: Option<Prefill>,
     pub(super) counters: Arc<Counters>,
@@ -92,7 +95,7 @@ pub(super) fn options(directory: &Path) -> Options {
         socket: directory.join("engine.sock"),
         shared_directory: directory.to_owned(),
         role: Role::Decode,
-        needs_generates: true,
+        has_http: false,
     }
 }
 
@@ -109,20 +112,37 @@ impl World {
         world
     }
 
+    /// With everything up and linked, and an engine that has a server of its own.
+    pub(super) async fn with_server(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut world = Self::build(change, true).await;
+        world.attach().await;
+        world
+    }
+
     pub(super) async fn without_engine(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::build(change, false).await
+    }
+
+    async fn build(change: impl FnOnce(&mut Settings), has_http: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let prefill_directory = directory.path().join("prefill");
         std::fs::create_dir(&prefill_directory).unwrap();
         let prefill = Prefill::start(&prefill_directory, TOKENS, "gen-1").await;
         let mut settings = settings(&prefill);
         change(&mut settings);
-        let (socket, engines) = Socket::open(options(directory.path())).unwrap();
+        let (socket, engines) = Socket::open(Options {
+            has_http,
+            ..options(directory.path())
+        })
+        .unwrap();
         let (requests, commands) = Requests::new();
+        let clients = Clients::default();
         let (sinks, told) = told();
         let (status_sender, status) = watch::channel(Status::default());
         let (drain, counters) = (Drain::new(), Arc::<Counters>::default());
         let inputs = Inputs {
             commands,
+            clients: clients.clone(),
             engines,
             peers: told.peers,
             policy: told.policy,
@@ -137,6 +157,8 @@ impl World {
         ];
         Self {
             requests,
+            has_http,
+            clients,
             engine: None,
             prefill: Some(prefill),
             counters,
@@ -150,7 +172,8 @@ impl World {
 
     pub(super) async fn attach(&mut self) {
         let socket = self.directory.path().join("engine.sock");
-        self.engine = Some(engine::start(&socket, self.directory.path()).await);
+        let directory = self.directory.path();
+        self.engine = Some(engine::start(&socket, directory, !self.has_http).await);
         self.status.wait_for(|status| status.ready).await.unwrap();
     }
 

@@ -118,7 +118,7 @@ impl Model {
         }
         if self.own_front {
             self.next += 1;
-            self.pending.push(self.next);
+            self.pending.push(ENGINES | self.next);
         }
         let request = self.pending.remove(0);
         let blocks = self.free.split_off(self.free.len() - count);

@@ -1,18 +1,18 @@
 //! What an engine may say about a request in every state, as a table.
 
 use lynx_proto::engine::v1::{
-    Abort, AnchorReady, Attach, Forgotten, FullReady, Prefill, Progress, Release, Report, Role,
-    Submit, WantGrant, WriteGrant,
+    Abort, AnchorReady, Attach, Forget, Forgotten, FullReady, Prefill, Progress, Release, Report,
+    Role, Submit, WantGrant, WriteGrant,
 };
 
 use super::*;
 use crate::pool::Access;
 use crate::testing::{attach, make_pool, open_pool};
 
-type Step = fn(&mut Rules);
-type Said = fn() -> from_engine::Kind;
+type Step = fn(&mut Rules, u64);
+type Said = fn(u64) -> from_engine::Kind;
 
-/// How each state of request 1 is reached.
+/// How each state of a request that the agent began is reached.
 const STATES: [(&str, &[Step]); 14] = [
     ("unknown", &[]),
     ("submitted", &[submit]),
@@ -36,116 +36,133 @@ const STATES: [(&str, &[Step]); 14] = [
     ("prefill released, not finished", &[prefill, start, release]),
 ];
 
+/// And those of one that an engine with a server of its own began.
+const OWN: [(&str, &[Step]); 9] = [
+    ("unknown", &[]),
+    ("unknown, told to forget", &[forget]),
+    ("began while told to forget", &[forget, expect]),
+    ("expected: the agent's blocks", &[expect]),
+    ("expected, aborted", &[expect, abort]),
+    ("announced: the engine's", &[expect, announce]),
+    ("granted", &[expect, announce, want, grant]),
+    ("full, a grant crossing", &[expect, announce, want, full]),
+    ("finished", &[expect, finish]),
+];
+
 const MESSAGES: [(&str, Said); 12] = [
-    ("Attach", || from_engine::Kind::Attach(Attach::default())),
+    ("Attach", |_| from_engine::Kind::Attach(Attach::default())),
     ("PrefillStarted", started),
     ("Published", published),
     ("PrefillDone", prefill_done),
     ("Expect", expected),
     ("WriteGrant", granted),
-    ("Progress", || {
+    ("Progress", |request| {
         from_engine::Kind::Progress(Progress {
-            request: 1,
+            request,
             ..Progress::default()
         })
     }),
     ("Finished", finished),
-    ("Refused", || {
+    ("Refused", |request| {
         from_engine::Kind::Refused(Refused {
-            request: 1,
+            request,
             ..Refused::default()
         })
     }),
-    ("Report", || from_engine::Kind::Report(Report::default())),
-    ("CachedBlocks", || {
+    ("Report", |_| from_engine::Kind::Report(Report::default())),
+    ("CachedBlocks", |_| {
         from_engine::Kind::CachedBlocks(CachedBlocks::default())
     }),
-    ("Forgotten", || from_engine::Kind::Forgotten(Forgotten {})),
+    ("Forgotten", |_| from_engine::Kind::Forgotten(Forgotten {})),
 ];
 
-fn submit(rules: &mut Rules) {
+fn submit(rules: &mut Rules, request: u64) {
     rules.said(&from_agent::Kind::Submit(Submit {
-        request: 1,
+        request,
         transfer: true,
         ..Submit::default()
     }));
 }
 
-fn abort(rules: &mut Rules) {
-    rules.said(&from_agent::Kind::Abort(Abort { request: 1 }));
+fn forget(rules: &mut Rules, _: u64) {
+    rules.said(&from_agent::Kind::Forget(Forget {}));
 }
 
-fn announce(rules: &mut Rules) {
+fn abort(rules: &mut Rules, request: u64) {
+    rules.said(&from_agent::Kind::Abort(Abort { request }));
+}
+
+fn announce(rules: &mut Rules, request: u64) {
     rules.said(&from_agent::Kind::AnchorReady(AnchorReady {
-        request: 1,
+        request,
         ..AnchorReady::default()
     }));
 }
 
-fn want(rules: &mut Rules) {
-    rules.said(&from_agent::Kind::WantGrant(WantGrant { request: 1 }));
+fn want(rules: &mut Rules, request: u64) {
+    rules.said(&from_agent::Kind::WantGrant(WantGrant { request }));
 }
 
-fn full(rules: &mut Rules) {
+fn full(rules: &mut Rules, request: u64) {
     rules.said(&from_agent::Kind::FullReady(FullReady {
-        request: 1,
+        request,
         exact: true,
     }));
 }
 
-fn prefill(rules: &mut Rules) {
+fn prefill(rules: &mut Rules, request: u64) {
     rules.said(&from_agent::Kind::Prefill(Prefill {
-        request: 1,
+        request,
         tokens: vec![0; 64],
         ..Prefill::default()
     }));
 }
 
-fn release(rules: &mut Rules) {
-    rules.said(&from_agent::Kind::Release(Release { request: 1 }));
+fn release(rules: &mut Rules, request: u64) {
+    rules.said(&from_agent::Kind::Release(Release { request }));
 }
 
 fn hear(rules: &mut Rules, kind: from_engine::Kind) {
     drop(rules.heard(kind).unwrap());
 }
 
-fn expected() -> from_engine::Kind {
+fn expected(request: u64) -> from_engine::Kind {
     from_engine::Kind::Expect(Expect {
-        request: 1,
+        request,
         tokens: vec![0; 64],
         blocks: vec![3],
         ..Expect::default()
     })
 }
 
-fn expect(rules: &mut Rules) {
-    hear(rules, expected());
+fn expect(rules: &mut Rules, request: u64) {
+    hear(rules, expected(request));
 }
 
-fn granted() -> from_engine::Kind {
-    from_engine::Kind::WriteGrant(WriteGrant { request: 1 })
+fn granted(request: u64) -> from_engine::Kind {
+    from_engine::Kind::WriteGrant(WriteGrant { request })
 }
 
-fn grant(rules: &mut Rules) {
-    hear(rules, granted());
+fn grant(rules: &mut Rules, request: u64) {
+    hear(rules, granted(request));
 }
 
-fn started() -> from_engine::Kind {
+fn started(request: u64) -> from_engine::Kind {
     from_engine::Kind::PrefillStarted(PrefillStarted {
-        request: 1,
+        request,
         blocks: vec![5],
         cached_tokens: 0,
         start_unix_ns: 0,
     })
 }
 
-fn start(rules: &mut Rules) {
-    hear(rules, started());
+fn start(rules: &mut Rules, request: u64) {
+    hear(rules, started(request));
 }
 
-fn published() -> from_engine::Kind {
+fn published(request: u64) -> from_engine::Kind {
     from_engine::Kind::Published(Published {
-        request: 1,
+        request,
         layer: 0,
         first_token: 0,
         end_token: 64,
@@ -154,10 +171,10 @@ fn published() -> from_engine::Kind {
 }
 
 /// Every layer.
-fn publish(rules: &mut Rules) {
+fn publish(rules: &mut Rules, request: u64) {
     let layers = u32::try_from(rules.pool.layout().shape().layers).unwrap();
     for layer in 0..layers {
-        let mut kind = published();
+        let mut kind = published(request);
         if let from_engine::Kind::Published(published) = &mut kind {
             published.layer = layer;
         }
@@ -165,27 +182,27 @@ fn publish(rules: &mut Rules) {
     }
 }
 
-fn prefill_done() -> from_engine::Kind {
+fn prefill_done(request: u64) -> from_engine::Kind {
     from_engine::Kind::PrefillDone(PrefillDone {
-        request: 1,
+        request,
         first_token: 5,
         logprobs: None,
     })
 }
 
-fn done(rules: &mut Rules) {
-    hear(rules, prefill_done());
+fn done(rules: &mut Rules, request: u64) {
+    hear(rules, prefill_done(request));
 }
 
-fn finished() -> from_engine::Kind {
+fn finished(request: u64) -> from_engine::Kind {
     from_engine::Kind::Finished(Finished {
-        request: 1,
+        request,
         ..Finished::default()
     })
 }
 
-fn finish(rules: &mut Rules) {
-    hear(rules, finished());
+fn finish(rules: &mut Rules, request: u64) {
+    hear(rules, finished(request));
 }
 
 /// What becomes of a message: passed on, of no more interest, or the end of the session and why.
@@ -200,21 +217,32 @@ fn answer(heard: Result<Option<Message>, Broken>) -> String {
     }
 }
 
-#[test]
-fn every_message_is_answered_so_in_every_state() {
+/// What is answered in each of these states, where `request` is what is spoken of.
+fn table(states: &[(&str, &[Step])], request: u64, own_front: bool) -> String {
     let directory = tempfile::tempdir().unwrap();
     let attach = attach(Role::Decode, 8);
     make_pool(directory.path(), &attach, 1);
     let pool = open_pool(directory.path(), &attach, Access::Write);
     let mut text = String::new();
-    for (state, steps) in STATES {
+    for (state, steps) in states {
         text += state;
         text.push('\n');
         for (name, message) in MESSAGES {
-            let mut rules = Rules::new(Arc::clone(&pool), attach.context_tokens, false);
-            steps.iter().for_each(|step| step(&mut rules));
-            text += &format!("    {name:16}{}\n", answer(rules.heard(message())));
+            let mut rules = Rules::new(Arc::clone(&pool), attach.context_tokens, own_front);
+            steps.iter().for_each(|step| step(&mut rules, request));
+            let heard = rules.heard(message(request));
+            text += &format!("    {name:16}{}\n", answer(heard));
         }
     }
-    insta::assert_snapshot!(text);
+    text
+}
+
+#[test]
+fn every_message_is_answered_so_in_every_state() {
+    insta::assert_snapshot!(table(&STATES, 1, false));
+}
+
+#[test]
+fn every_message_about_a_request_that_the_engine_began_is_answered_so() {
+    insta::assert_snapshot!(table(&OWN, ENGINES | 1, true));
 }

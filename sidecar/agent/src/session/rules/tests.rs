@@ -212,19 +212,44 @@ fn an_expect_that_crosses_an_abort_is_nothing() {
     rules.heard(finished()).unwrap();
 }
 
+/// An Expect of a request that the engine began.
+fn began(tokens: usize, blocks: &[u32]) -> from_engine::Kind {
+    from_engine::Kind::Expect(Expect {
+        request: ENGINES | 1,
+        tokens: vec![0; tokens],
+        blocks: blocks.to_vec(),
+        client: 7,
+        ..Expect::default()
+    })
+}
+
 #[test]
 fn an_engine_with_its_own_front_end_starts_requests_itself() {
     let (_directory, mut rules) = rules(Role::Decode, true);
-    assert!(broken(&mut rules, expect(5000, &[0])).contains("takes 4096"));
-    let expected = rules.heard(expect(64, &[0])).unwrap();
-    drop(expected);
-    assert!(rules.heard(finished()).unwrap().is_some());
+    assert!(broken(&mut rules, began(5000, &[0])).contains("takes 4096"));
+    let Some(Message::Expect(expected)) = rules.heard(began(64, &[0])).unwrap() else {
+        panic!("no Expect")
+    };
+    assert_eq!((expected.request, expected.client), (ENGINES | 1, 7));
+    let finished = from_engine::Kind::Finished(Finished {
+        request: ENGINES | 1,
+        ..Finished::default()
+    });
+    assert!(rules.heard(finished).unwrap().is_some());
+}
+
+#[test]
+fn the_numbers_of_engine_and_agent_can_not_meet() {
+    let (_directory, mut rules) = rules(Role::Decode, true);
+    assert!(broken(&mut rules, expect(64, &[0])).contains("set bit 63"));
+    let (_directory, mut rules) = self::rules(Role::Decode, false);
+    assert!(broken(&mut rules, began(64, &[0])).contains("there is no request"));
 }
 
 #[test]
 fn a_session_that_ends_takes_every_grant_with_it() {
     let (_directory, mut rules) = rules(Role::Decode, true);
-    let Some(Message::Expect(expected)) = rules.heard(expect(64, &[0])).unwrap() else {
+    let Some(Message::Expect(expected)) = rules.heard(began(64, &[0])).unwrap() else {
         panic!("no Expect")
     };
     assert!(expected.blocks.is_granted());
@@ -242,7 +267,8 @@ fn number(random: &mut Random) -> u32 {
 }
 
 fn any_from_engine(random: &mut Random) -> from_engine::Kind {
-    let request = u64::from(random.below(4));
+    let whose = [0, 0, ENGINES][random.below(3) as usize];
+    let request = whose | u64::from(random.below(4));
     let length = random.below(4);
     let blocks = (0..length).map(|_| random.below(BLOCKS + 1)).collect();
     let (a, b, c) = (number(random), number(random), number(random));
@@ -292,7 +318,8 @@ fn any_from_engine(random: &mut Random) -> from_engine::Kind {
 }
 
 fn any_from_agent(random: &mut Random) -> from_agent::Kind {
-    let request = u64::from(random.below(4));
+    let whose = [0, 0, ENGINES][random.below(3) as usize];
+    let request = whose | u64::from(random.below(4));
     let tokens = vec![0; 1 + random.below(200) as usize];
     match random.below(9) {
         0 | 1 => from_agent::Kind::Prefill(Prefill {
