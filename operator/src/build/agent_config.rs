@@ -12,7 +12,7 @@ use lynx_crds::{Bits, Period};
 use serde::Serialize;
 
 use super::names::{self, Role};
-use super::{Inputs, agent, generation, tls};
+use super::{Inputs, agent, engine, generation, tls};
 
 /// How long an agent takes requests after its drain has begun: two readiness probes that fail, and the way of that news through
 /// the endpoint slices to every node's proxy.
@@ -56,6 +56,8 @@ struct Listen {
 struct Engine {
     socket: &'static str,
     shared_directory: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -139,6 +141,7 @@ impl AgentConfig {
             engine: Engine {
                 socket: agent::SOCKET,
                 shared_directory: agent::SHARED,
+                http: engine::http(inputs),
             },
             operator: (!url.is_empty()).then_some(Operator { address: url }),
             transfer: transfer(inputs),

@@ -13,6 +13,10 @@ use super::{Inputs, agent, devices, generation, pod};
 /// Tokens of KV that the embedded engine has room for, where `engine.args` says nothing.
 const MAX_TOKENS: u32 = 8192;
 
+/// Where vLLM listens, unless its arguments say otherwise.
+const LOOPBACK: &str = "127.0.0.1";
+const VLLM_PORT: u16 = 8000;
+
 /// The container. Before it is told to stop, its hook waits for the agent's drain: the engine goes first when a pod goes.
 pub(super) fn container(inputs: &Inputs<'_>, role: Role, model: &Mounted) -> Container {
     let engine = &inputs.object.spec.engine;
@@ -85,6 +89,9 @@ fn arguments(
                     "--tensor-parallel-size",
                     Some(spec.engine.tensor_parallel_size.to_string()),
                 ),
+                // Clients' requests come through the agent, and nobody else's.
+                ("--host", Some(LOOPBACK.into())),
+                ("--port", Some(VLLM_PORT.to_string())),
             ],
         ),
         EngineType::Custom => (None, Vec::new()),
@@ -100,6 +107,28 @@ fn arguments(
         .chain(ours)
         .chain(given.iter().cloned())
         .collect()
+}
+
+/// Where the engine's own HTTP server is, for the agent; `None` where the engine has none. A port that isn't a number is the
+/// engine's to complain of.
+pub(super) fn http(inputs: &Inputs<'_>) -> Option<String> {
+    let engine = &inputs.object.spec.engine;
+    match engine.type_ {
+        EngineType::Vllm => {
+            let port = given(&engine.args, "--port");
+            let port = port.and_then(|port| port.parse().ok()).unwrap_or(VLLM_PORT);
+            Some(format!("http://{LOOPBACK}:{port}"))
+        }
+        EngineType::Embedded | EngineType::Custom => None,
+    }
+}
+
+/// The last value of an option, written either way.
+fn given<'a>(arguments: &'a [String], option: &str) -> Option<&'a str> {
+    let at = arguments.iter().rposition(|own| is_option(own, option))?;
+    let joined = arguments.get(at)?.split_once('=');
+    let joined = joined.map(|(_, value)| value);
+    joined.or_else(|| arguments.get(at + 1).map(String::as_str))
 }
 
 /// Whether `argument` is `option` or `option=…`.

@@ -179,6 +179,36 @@ fn arguments_that_the_spec_gives_replace_the_operators() {
     );
 }
 
+#[test]
+fn vllm_listens_for_its_agent_alone_where_the_agent_asks_it() {
+    let vllm = |args: Value| {
+        let engine = json!({"type": "VLLM", "image": "vllm", "args": args});
+        let objects = built(merged(embedded(), json!({"engine": engine})));
+        let args = pod(&objects, "decode")["containers"][0]["args"].to_string();
+        let file = objects
+            .iter()
+            .find(|object| object.resource.kind == "ConfigMap");
+        let file = file.unwrap().value["data"]["agent.yaml"].to_string();
+        (args, file)
+    };
+    for (args, port) in [
+        (json!([]), 8000),
+        (json!(["--port", "9000"]), 9000),
+        (json!(["--port=9001", "--x"]), 9001),
+    ] {
+        let (args, file) = vllm(args);
+        assert!(args.contains(r#""--host","127.0.0.1""#), "{args}");
+        assert_eq!(args.matches("--port").count(), 1, "{args}");
+        let url = format!("http: http://127.0.0.1:{port}");
+        assert!(file.contains(&url), "{file}");
+    }
+    let objects = built(embedded());
+    assert!(
+        !yaml(&objects).contains("http: http://127"),
+        "the embedded engine has no server"
+    );
+}
+
 /// The generation and the pods' revisions (prefill, decode) after a change of the spec.
 fn keys(patch: Value) -> (String, [String; 2]) {
     let objects = built(merged(embedded(), patch));
