@@ -30,7 +30,7 @@ pub struct Parser {
 }
 
 /// All of them, in the order of their names.
-pub const ALL: [Parser; 23] = [
+pub const ALL: [Parser; 25] = [
     parser("agent_config", agent::config),
     parser("certificates", tls::certificates),
     parser("chat_template", engine::chat_template),
@@ -48,6 +48,8 @@ pub const ALL: [Parser; 23] = [
     parser("profile_json", codec::profile_json),
     parser("question", peer::question),
     parser("receiver", hostile::receiver),
+    parser("relayed_events", client::relayed_events),
+    parser("relayed_request", client::relayed_request),
     parser("report", operator::report),
     parser("sender", hostile::sender),
     parser("session", session::session),

@@ -31,6 +31,18 @@ const REQUESTS: [&str; 3] = [
     r#"p{"model": "tiny", "prompt": [[1], [2]], "echo": false, "suffix": null, "user": "somebody", "metadata": {"x": "1"}}"#,
 ];
 
+/// What an engine's own server may get.
+const RELAYED: [&str; 3] = [
+    r#"{"model": "tiny", "prompt": ["a", [1, 2]], "n": 2, "cache_salt": "mine", "kv_transfer_params": null, "lynx": {"method": "bf16", "anchor_bits": 4, "ignore_eos": true}, "seed": 18446744073709551616}"#,
+    r#"{"messages": [{"role": "user", "content": "\ud83d\ude00"}], "tools": [{"function": {"parameters": {"z": 1, "a": 2}}}], "stream": true}"#,
+    r#"{"kv_transfer\u005fparams": {"lynx": {"client": "1"}}}"#,
+];
+/// What it may answer: the first letter is the pieces' length.
+const EVENTS: [&str; 2] = [
+    "\u{3}data: {\"id\": \"a\", \"kv_transfer_params\": {\"b\": 1}, \"choices\": [{\"finish_reason\": \"stop\"}]}\n\ndata: [DONE]\n\n",
+    "@: a comment\r\n\r\ndata: {\"usage\": {\"completion_tokens\": 2}}\r\n\r\nevent: error\ndata: {\"error\": {}}",
+];
+
 /// The seeds of a target, in order; none for one whose corpus was found by fuzzing alone.
 pub fn of(target: &str) -> Vec<Vec<u8>> {
     let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect();
@@ -65,6 +77,8 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "receiver" | "sender" => [400, 800, 1200, 1600]
             .map(|len| noise(len, len as u64 / 400))
             .into(),
+        "relayed_events" => texts(&EVENTS),
+        "relayed_request" => texts(&RELAYED),
         "report" => vec![messages::reports()],
         "session" => messages::sessions(),
         "traceparent" => texts(&[
