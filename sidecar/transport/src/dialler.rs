@@ -2,7 +2,9 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lynx_protocol::wire::Frame;
@@ -14,8 +16,8 @@ use crate::backoff::Backoff;
 use crate::handshake::{Connected, HandshakeError, LinkConfig, PATIENCE, hear, say};
 use crate::listener::ONLY_ENCRYPTED;
 use crate::peer::Besides;
-use crate::rdma::Prepared;
-use crate::stream::Stream;
+use crate::rdma::{Adapter, NO_CARD, NOT_OFFERED, Prepared};
+use crate::stream::{Carrier, Stream};
 use crate::{PeerInfo, Ticket, secure, socket};
 
 /// Dials one peer, again and again, each time in a new epoch.
@@ -56,6 +58,14 @@ pub enum DialError {
         /// What it says.
         reason: Reason,
     },
+    /// It can't be reached by RDMA, and nothing else is wanted. Trying again can help: a card comes back, or memory does.
+    #[error("no link by RDMA with the peer at {address}: {why}")]
+    NoRdma {
+        /// Where it is.
+        address: SocketAddr,
+        /// What is missing.
+        why: String,
+    },
     /// It takes this side, but this side doesn't take it.
     #[error(
         "the peer at {address} doesn't fit: {difference}; run the same release and configuration on both"
@@ -71,7 +81,7 @@ pub enum DialError {
 impl DialError {
     /// Whether dialling again, with nothing changed, can help.
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unreachable { .. })
+        matches!(self, Self::Unreachable { .. } | Self::NoRdma { .. })
     }
 }
 
@@ -91,17 +101,51 @@ impl Dialler {
         self.epoch
     }
 
-    /// Tries once, in a new epoch.
+    /// Tries once, in a new epoch; where RDMA turns out not to work, and isn't required, once more by TCP.
     ///
     /// # Errors
     /// The peer can't be reached within some seconds, or the two sides don't fit.
     pub async fn try_connect(&mut self) -> Result<Connected, DialError> {
+        let Some(adapter) = self.config.adapter.clone() else {
+            return match self.config.only_rdma {
+                true => Err(self.no_rdma(NO_CARD)),
+                false => self.attempt(None, None).await,
+            };
+        };
+        let why = match self.attempt(Some(&adapter), None).await {
+            Err(DialError::NoRdma { why, .. }) if !self.config.only_rdma => why,
+            other => return other,
+        };
+        match self.attempt(None, Some(&why)).await {
+            Ok(connected) => Ok(Connected {
+                without_rdma: Some(why),
+                ..connected
+            }),
+            // What is wrong here may be all that it refuses.
+            Err(DialError::Refused { reason, .. }) => {
+                Err(self.no_rdma(&format!("{why}; and by TCP it refuses: {reason}")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tries once, by RDMA where there is an adapter and the peer has one too; where there is none, the peer is told why.
+    async fn attempt(
+        &mut self,
+        adapter: Option<&Arc<dyn Adapter>>,
+        why: Option<&str>,
+    ) -> Result<Connected, DialError> {
         self.epoch = Epoch(self.epoch.0.saturating_add(1));
         let failed = |source| self.failed(source);
         let ticket = Ticket::draw().map_err(|error| failed(error.into()))?;
-        let ((anchor, peer), (residual, _)) = tokio::try_join!(
-            self.open(Priority::Anchor, &ticket),
-            self.open(Priority::Residual, &ticket),
+        let besides = Besides {
+            ticket: Some(ticket.clone()),
+            endpoint: None,
+            without_rdma: why.map(str::to_owned),
+        };
+        let ((anchor, peer, why), (residual, ..)) = tokio::try_join!(
+            self.open(Priority::Anchor, besides.clone(), adapter),
+            self.open(Priority::Residual, besides, adapter),
         )?;
         if anchor.identity() != residual.identity() {
             return Err(failed(HandshakeError::Mixed));
@@ -113,6 +157,18 @@ impl Dialler {
                 difference,
             });
         }
+        let without_rdma = match (anchor.carrier(), residual.carrier()) {
+            (Carrier::Rdma, Carrier::Rdma) => None,
+            (Carrier::Tcp, Carrier::Tcp) if adapter.is_none() => None,
+            (Carrier::Tcp, Carrier::Tcp) => {
+                let why = why.map_or(NOT_OFFERED.to_owned(), |why| format!("of the peer: {why}"));
+                match self.config.only_rdma {
+                    true => return Err(self.no_rdma(&why)),
+                    false => Some(why),
+                }
+            }
+            _ => return Err(self.no_rdma("the peer has room for one of two queue pairs")),
+        };
         Ok(Connected {
             streams: [anchor, residual],
             epoch: self.epoch,
@@ -120,7 +176,14 @@ impl Dialler {
             ticket,
             address: self.address,
             clock: self.config.clock,
+            without_rdma,
         })
+    }
+
+    fn no_rdma(&self, why: &str) -> DialError {
+        let address = self.address;
+        let why = why.to_owned();
+        DialError::NoRdma { address, why }
     }
 
     /// Tries until it succeeds, with growing pauses, for as long as `patience`.
@@ -144,21 +207,28 @@ impl Dialler {
         }
     }
 
-    /// Opens one connection and says Hello on it; goes on by RDMA where both sides have it.
+    /// Opens one connection and says Hello on it; goes on by RDMA where both sides have it. With who the peer is, and why it has none,
+    /// where it says so.
     async fn open(
         &self,
         priority: Priority,
-        ticket: &Ticket,
-    ) -> Result<(Stream, PeerInfo), DialError> {
+        besides: Besides,
+        adapter: Option<&Arc<dyn Adapter>>,
+    ) -> Result<(Stream, PeerInfo, Option<String>), DialError> {
         let address = self.address;
         let failed = |source| self.failed(source);
+        let no_rdma = |error: io::Error| self.no_rdma(&error.to_string());
         let mut stream = self.reach(priority).await.map_err(failed)?;
-        let adapter = self.config.adapter.as_ref();
-        let prepared = adapter.map(|adapter| Prepared::new(adapter, priority));
-        let prepared = prepared.transpose().map_err(|error| failed(error.into()))?;
+        let prepared = match adapter {
+            Some(adapter) => {
+                let prepared = Prepared::new(adapter, stream.tcp(), priority).await;
+                Some(prepared.map_err(no_rdma)?)
+            }
+            None => None,
+        };
         let info = self.config.info.encode(&Besides {
-            ticket: Some(ticket.clone()),
             endpoint: prepared.as_ref().map(Prepared::endpoint),
+            ..besides
         });
         let hello = handshake::hello(self.epoch, priority, self.link, &info);
         let said = say(&mut stream, &hello).await;
@@ -173,12 +243,12 @@ impl Dialler {
                 let (info, besides) = PeerInfo::decode(&peer);
                 let stream = match prepared.zip(besides.endpoint) {
                     None => stream,
-                    Some((here, there)) => here
-                        .connect(&there)
-                        .and_then(|connected| stream.upgrade(connected))
-                        .map_err(|error| failed(error.into()))?,
+                    Some((here, there)) => {
+                        let paired = here.connect(&there).map_err(no_rdma)?;
+                        stream.upgrade(paired, true).await.map_err(no_rdma)?
+                    }
                 };
-                Ok((stream, info))
+                Ok((stream, info, besides.without_rdma))
             }
             Frame::Refuse(reason) => {
                 if reason.text() == ONLY_ENCRYPTED {

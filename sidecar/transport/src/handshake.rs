@@ -33,6 +33,7 @@ pub struct LinkConfig {
     pub(crate) credentials: Option<Credentials>,
     pub(crate) insecure: Tally,
     pub(crate) adapter: Option<Arc<dyn Adapter>>,
+    pub(crate) only_rdma: bool,
 }
 
 impl LinkConfig {
@@ -49,6 +50,7 @@ impl LinkConfig {
                 credentials: None,
                 insecure: Tally::default(),
                 adapter: None,
+                only_rdma: false,
             }),
             length => Err(EncodeError::PeerInfo(length)),
         }
@@ -67,6 +69,15 @@ impl LinkConfig {
     #[must_use]
     pub fn with_adapter(self, adapter: Option<Arc<dyn Adapter>>) -> Self {
         Self { adapter, ..self }
+    }
+
+    /// The same, where `only`, with no link but by RDMA.
+    #[must_use]
+    pub fn requiring_rdma(self, only: bool) -> Self {
+        Self {
+            only_rdma: only,
+            ..self
+        }
     }
 
     /// The same with a number that counts the connections that came to nothing because the two sides don't trust each
@@ -88,6 +99,7 @@ pub struct Connected {
     pub(crate) ticket: Ticket,
     pub(crate) address: SocketAddr,
     pub(crate) clock: Clock,
+    pub(crate) without_rdma: Option<String>,
 }
 
 impl Connected {
@@ -109,12 +121,13 @@ impl Connected {
 
     /// What its bytes travel by: both connections by the same.
     pub fn carrier(&self) -> Carrier {
-        let [anchor, residual] = &self.streams;
-        if anchor.carrier() == residual.carrier() {
-            anchor.carrier()
-        } else {
-            Carrier::Tcp
-        }
+        let [anchor, _] = &self.streams;
+        anchor.carrier()
+    }
+
+    /// Why that is TCP, on a side that would have had RDMA.
+    pub fn without_rdma(&self) -> Option<&str> {
+        self.without_rdma.as_deref()
     }
 
     /// Where the peer's anchor connection comes from or goes to.

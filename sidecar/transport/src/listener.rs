@@ -15,7 +15,7 @@ use lynx_tls::Credentials;
 use crate::anteroom::{Anteroom, Spoken, given_up};
 use crate::handshake::{Connected, HandshakeError, LinkConfig, PATIENCE, hear, say};
 use crate::peer::Besides;
-use crate::rdma::{Endpoint, Prepared};
+use crate::rdma::{Endpoint, NO_CARD, NOT_OFFERED, Paired, Prepared};
 use crate::stream::Stream;
 use crate::{PeerInfo, Ticket, secure, socket};
 
@@ -79,6 +79,8 @@ struct Half {
     info: PeerInfo,
     ticket: Ticket,
     endpoint: Option<Endpoint>,
+    /// Why it isn't by RDMA, on a side that has it.
+    without_rdma: Option<String>,
     version: u16,
     since: Timestamp,
 }
@@ -245,15 +247,17 @@ impl Listener {
             ticket: anchor.ticket,
             address: anchor.address,
             clock: self.config.clock,
+            without_rdma: anchor.without_rdma,
         })
     }
 }
 
 impl Half {
-    /// Whether the two are one link: of one peer that knows one ticket.
+    /// Whether the two are one link: of one peer that knows one ticket, and by one carrier.
     fn is_sibling(&self, other: &Self) -> bool {
         self.priority != other.priority
             && self.ticket == other.ticket
+            && self.stream.carrier() == other.stream.carrier()
             && self.stream.identity() == other.stream.identity()
     }
 
@@ -297,6 +301,8 @@ async fn introduction(
         info,
         ticket: besides.ticket.ok_or(HandshakeError::Unexpected)?,
         endpoint: besides.endpoint,
+        // Until this side has looked.
+        without_rdma: besides.without_rdma,
         version: hello.version,
         since,
         stream,
@@ -317,27 +323,48 @@ async fn reply(
 
 /// Takes it; by RDMA where both sides have it, from this side's answer on.
 async fn take(mut half: Half, config: &LinkConfig) -> Result<Greeted, HandshakeError> {
-    let there = half.endpoint.zip(config.adapter.as_ref());
-    let prepared =
-        there.map(|(there, adapter)| Ok((there, Prepared::new(adapter, half.priority)?)));
-    let prepared: Option<(Endpoint, Prepared)> =
-        prepared.transpose().map_err(HandshakeError::Io)?;
+    let (prepared, why) = match prepare(&half, config).await {
+        Ok(prepared) => (prepared, None),
+        Err(why) if config.only_rdma => {
+            return turn_away(half, Reason::new(Code::Rejected, &why)).await;
+        }
+        Err(why) => (None, Some(why)),
+    };
+    let (endpoint, paired) = prepared.unzip();
     let besides = Besides {
         ticket: None,
-        endpoint: prepared.as_ref().map(|(_, prepared)| prepared.endpoint()),
+        endpoint,
+        // Of interest to those who have offered.
+        without_rdma: half.endpoint.as_ref().and(why.clone()),
     };
+    half.without_rdma = why;
     let info = config.info.encode(&besides);
-    let accept = handshake::accept(half.epoch, &info);
-    match prepared {
-        None => say(&mut half.stream, &accept).await?,
-        Some((there, prepared)) => {
-            // The peer may write as soon as it has heard.
-            let connected = prepared.connect(&there)?;
-            say(&mut half.stream, &accept).await?;
-            half.stream = half.stream.upgrade(connected)?;
-        }
+    // The peer may write as soon as it has heard.
+    say(&mut half.stream, &handshake::accept(half.epoch, &info)).await?;
+    if let Some(paired) = paired {
+        half.stream = half.stream.upgrade(paired, false).await?;
     }
     Ok(Greeted::Taken(half))
+}
+
+/// A queue pair that is connected with the one that the peer offers, where this side has cards.
+async fn prepare(half: &Half, config: &LinkConfig) -> Result<Option<(Endpoint, Paired)>, String> {
+    let Some(adapter) = &config.adapter else {
+        return match config.only_rdma {
+            true => Err(NO_CARD.to_owned()),
+            false => Ok(None),
+        };
+    };
+    let there = half.endpoint.as_ref().ok_or_else(|| {
+        let why = half.without_rdma.as_ref();
+        why.map_or(NOT_OFFERED.to_owned(), |why| format!("of the peer: {why}"))
+    })?;
+    let paired = async {
+        let prepared = Prepared::new(adapter, half.stream.tcp(), half.priority).await?;
+        Ok((prepared.endpoint(), prepared.connect(there)?))
+    };
+    let paired: io::Result<_> = paired.await;
+    paired.map(Some).map_err(|error| error.to_string())
 }
 
 async fn turn_away(mut half: Half, reason: Reason) -> Result<Greeted, HandshakeError> {

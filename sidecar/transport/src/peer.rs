@@ -8,6 +8,10 @@ use crate::rdma::Endpoint;
 /// The keys of lines that are no facts.
 const TICKET: &str = "ticket";
 const ENDPOINT: &str = "endpoint";
+const WITHOUT_RDMA: &str = "without-rdma";
+
+/// The longest reason that a peer is told, in bytes.
+const REASON: usize = 512;
 
 /// What travels with a node's information and is nobody else's to compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,11 +20,14 @@ pub struct Besides {
     pub ticket: Option<Ticket>,
     /// Where this side's queue pair for the connection is.
     pub endpoint: Option<Endpoint>,
+    /// Why there is none, on a side that would have had one.
+    pub without_rdma: Option<String>,
 }
 
 impl Besides {
     /// The most that it adds to a Hello.
-    pub(crate) const ENCODED: usize = Ticket::ENCODED + Endpoint::ENCODED;
+    pub(crate) const ENCODED: usize =
+        Ticket::ENCODED + Endpoint::ENCODED + WITHOUT_RDMA.len() + "=\n".len() + REASON;
 }
 
 /// What a node says about itself when a link comes up: a name for people, and facts that must be the same on both sides
@@ -83,6 +90,15 @@ impl PeerInfo {
         if let Some(endpoint) = &besides.endpoint {
             lines.extend([ENDPOINT, "=", &endpoint.encode(), "\n"]);
         }
+        if let Some(why) = &besides.without_rdma {
+            let why = one_line(why);
+            lines.extend([
+                WITHOUT_RDMA,
+                "=",
+                &why[..why.floor_char_boundary(REASON)],
+                "\n",
+            ]);
+        }
         for (key, value) in &self.facts {
             lines.extend([key.as_str(), "=", value.as_str(), "\n"]);
         }
@@ -96,7 +112,7 @@ impl PeerInfo {
         let mut info = Self::default();
         let mut besides = Besides::default();
         // What may still come before the facts.
-        let mut head = ["name", TICKET, ENDPOINT].as_slice();
+        let mut head = ["name", TICKET, ENDPOINT, WITHOUT_RDMA].as_slice();
         for line in text.split_terminator('\n') {
             let (key, value) = line.split_once('=').unwrap_or((line, ""));
             let place = head.iter().position(|known| *known == key);
@@ -104,7 +120,8 @@ impl PeerInfo {
             match place.map(|_| key) {
                 Some("name") => value.clone_into(&mut info.name),
                 Some(TICKET) => besides.ticket = Ticket::parse(value),
-                Some(_) => besides.endpoint = Endpoint::decode(value),
+                Some(ENDPOINT) => besides.endpoint = Endpoint::decode(value),
+                Some(_) => besides.without_rdma = Some(value.to_owned()),
                 None => drop(info.facts.insert(key.to_owned(), value.to_owned())),
             }
         }
@@ -134,12 +151,18 @@ mod tests {
         let besides = |ticket: &Option<Ticket>, endpoint| Besides {
             ticket: ticket.clone(),
             endpoint,
+            without_rdma: None,
+        };
+        let without = Besides {
+            without_rdma: Some("ü".repeat(REASON / 2)),
+            ..besides(&ticket, endpoint)
         };
         for besides in [
             Besides::default(),
             besides(&ticket, None),
             besides(&None, endpoint),
             besides(&ticket, endpoint),
+            without,
         ] {
             let bytes = info.encode(&besides);
             assert!(bytes.len() <= info.encode(&Besides::default()).len() + Besides::ENCODED);
@@ -147,6 +170,12 @@ mod tests {
         }
         let nothing = (PeerInfo::default(), Besides::default());
         assert_eq!(PeerInfo::decode(b""), nothing);
+        let long = Besides {
+            without_rdma: Some(format!("a\n{}", "ü".repeat(REASON))),
+            ..Besides::default()
+        };
+        let read = PeerInfo::decode(&info.encode(&long)).1.without_rdma;
+        assert_eq!(read.unwrap(), format!("a {}", "ü".repeat(REASON / 2 - 1)));
         let odd = PeerInfo::decode(b"name=a\r\r\nb\r").0;
         assert_eq!(PeerInfo::decode(&odd.encode(&Besides::default())).0, odd);
     }

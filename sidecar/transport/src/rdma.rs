@@ -4,7 +4,9 @@
 //! say Hello. Where both have an [`Adapter`], the Hellos carry [`Endpoint`]s too, and from then on bytes travel by a
 //! reliable queue pair: a message is an RDMA write of up to one chunk with its frame, the last part of it *with immediate*
 //! (the number of bytes), so that the receiving side hears of it without a receive buffer of its own. The TCP connection
-//! stays, silent: its end says that the peer's process has died, which a queue pair notices only when it is written to.
+//! stays, silent: its end says that the peer's process has died, which a queue pair notices only when it is written to. Before the
+//! first message a packet of full length goes each way: a pair of cards that don't reach each other, or a switch between them whose
+//! MTU is too small, is found while the link can still be made over TCP.
 //!
 //! So [`protocol`](lynx_protocol), frames, handshake and the link's loop know nothing of RDMA: it is one more kind of
 //! stream. What that costs is one copy on each side, into registered memory and out of it; what it gains is that no peer's
@@ -15,7 +17,7 @@
 //! Few chunks are with the card at a time ([`MOST_LONG`](outgoing::MOST_LONG)): what is there can't be overtaken. No shared receive queue: receives here have no memory, and with a queue of its own no link's flood takes the
 //! receives of another.
 //!
-//! Devices are an [`Adapter`]'s: `Card`, with the feature `rdma`, is a real one by verbs, and [`emulate`](crate::emulate) has one that is a
+//! Devices are an [`Adapter`]'s: `Cards`, with the feature `rdma`, are real ones by verbs, and [`emulate`](crate::emulate) has one that is a
 //! model.
 
 #[cfg(feature = "rdma")]
@@ -24,12 +26,20 @@ mod endpoint;
 mod incoming;
 mod outgoing;
 mod queue;
+#[cfg(feature = "rdma")]
+mod room;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 #[cfg(feature = "rdma")]
-pub use card::Card;
+pub use card::Cards;
 pub use endpoint::Endpoint;
-pub use queue::{Adapter, Completion, Queue, Sizes};
+pub use queue::{Adapter, Completion, Queue, Route, Sizes};
 pub(crate) use stream::{Paired, Prepared, Remote};
+
+/// What is known of a peer without RDMA that doesn't say why: it is configured so, or of a build without.
+pub(crate) const NOT_OFFERED: &str = "the peer takes no part in RDMA";
+
+/// What a side says that takes only links by RDMA, and has no card.
+pub(crate) const NO_CARD: &str = "this side takes only links by RDMA, and has no card";

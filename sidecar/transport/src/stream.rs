@@ -9,7 +9,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use lynx_tls::{Decrypted, PeerIdentity, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
+use crate::handshake::PATIENCE;
 use crate::rdma::{Paired, Remote};
 use crate::wire::Wire;
 
@@ -57,14 +59,21 @@ impl Stream {
         }
     }
 
-    /// The same connection, going on by RDMA: its first words are said, and nothing is half read.
-    pub(crate) fn upgrade(self, by: Paired) -> io::Result<Self> {
+    /// The same connection, going on by RDMA: its first words are said, and nothing is half read. The side that dialled is
+    /// `first` to write. Only once packets have come through both ways.
+    pub(crate) async fn upgrade(self, by: Paired, first: bool) -> io::Result<Self> {
         let (tcp, peer) = match self {
             Self::Plain(tcp) => (tcp, None),
             Self::Tls(secured) => (secured.tcp, Some(secured.peer)),
             Self::Rdma(_) => return Err(io::ErrorKind::AlreadyExists.into()),
         };
-        Ok(Self::Rdma(Box::new(Remote::new(by, tcp, peer))))
+        let mut remote = Box::new(Remote::new(by, tcp, peer));
+        match timeout(PATIENCE, remote.greet(first)).await {
+            Ok(greeted) => greeted.map(|()| Self::Rdma(remote)),
+            Err(_) => Err(io::Error::other(
+                "packets don't come through: look at the addresses, the MTU and the traffic classes of both sides (lynx doctor rdma)",
+            )),
+        }
     }
 
     /// Who the peer's certificate says that it is; nobody without TLS.

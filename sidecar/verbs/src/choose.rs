@@ -7,12 +7,13 @@ use std::str::FromStr;
 
 use crate::gid::{GidEntry, GidKind};
 
-/// What an operator wants: `mlx5_0`, `mlx5_0:1` or `mlx5_0:1:3`, that is device, port, index of the GID.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What an operator wants: `mlx5_0`, `mlx5_0:1` or `mlx5_0:1:3`, that is device, port, index of the GID. `*` is any device, or any
+/// port; what is left out at the end is any, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// The device.
-    pub device: String,
-    /// The port; where it is left out, any.
+    pub device: Option<String>,
+    /// The port.
     pub port: Option<u8>,
     /// The index of the GID; where it is left out, the rule decides among the port's.
     pub index: Option<u8>,
@@ -21,9 +22,12 @@ pub struct Choice {
 /// A choice that can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} names no RDMA device: write DEVICE, DEVICE:PORT or DEVICE:PORT:GID, such as mlx5_0:1:3"
+    "{0:?} names no RDMA device: write DEVICE, DEVICE:PORT or DEVICE:PORT:GID, such as mlx5_0:1:3, with * for any device or port"
 )]
 pub struct ChoiceError(String);
+
+/// Any device, any port.
+const ANY: &str = "*";
 
 impl FromStr for Choice {
     type Err = ChoiceError;
@@ -32,9 +36,9 @@ impl FromStr for Choice {
         let wrong = || ChoiceError(text.to_owned());
         let mut parts = text.split(':');
         let device = parts.next().filter(|device| !device.is_empty());
-        let device = device.ok_or_else(wrong)?.to_owned();
+        let device = device.ok_or_else(wrong)?;
         let mut number = || {
-            let part = parts.next();
+            let part = parts.next().filter(|part| *part != ANY);
             part.map(|part| part.parse().map_err(|_| wrong()))
                 .transpose()
         };
@@ -43,7 +47,7 @@ impl FromStr for Choice {
             return Err(wrong());
         }
         Ok(Self {
-            device,
+            device: (device != ANY).then(|| device.to_owned()),
             port,
             index,
         })
@@ -52,17 +56,24 @@ impl FromStr for Choice {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.device)?;
-        for part in [self.port, self.index].into_iter().flatten() {
-            write!(f, ":{part}")?;
+        f.write_str(self.device.as_deref().unwrap_or(ANY))?;
+        match (self.port, self.index) {
+            (Some(port), _) => write!(f, ":{port}")?,
+            (None, Some(_)) => write!(f, ":{ANY}")?,
+            (None, None) => {}
         }
-        Ok(())
+        match self.index {
+            Some(index) => write!(f, ":{index}"),
+            None => Ok(()),
+        }
     }
 }
 
 impl Choice {
     fn fits(&self, entry: &GidEntry) -> bool {
-        self.device == entry.device
+        self.device
+            .as_ref()
+            .is_none_or(|device| *device == entry.device)
             && self.port.is_none_or(|port| port == entry.port)
             && self.index.is_none_or(|index| index == entry.index)
     }
@@ -98,7 +109,7 @@ pub enum ChooseError {
 
 /// The GID for a link to `peer`, out of all that this machine has.
 ///
-/// A choice of a GID wins whatever it is. Otherwise it is, out of the chosen device's or all, a RoCEv2 GID of an active port: one
+/// A choice with an index that one GID alone fits wins whatever that is. Otherwise it is, out of those that the choice fits, or all, a RoCEv2 GID of an active port: one
 /// in the peer's network, or else the one that has `source`, the address that this machine's routes would use
 /// ([`source_towards`]), which is how a routed fabric with a network for each cable works. Of several in the peer's
 /// network, the one with `source` is taken, or the first. RoCEv1 and InfiniBand GIDs have to be chosen: an IP address says nothing of
@@ -121,16 +132,15 @@ pub fn choose<'a>(
         .filter(|entry| choice.is_none_or(|choice| choice.fits(entry)))
         .collect();
     if let Some(choice) = choice {
-        let explicit = choice.index.is_some() && choice.port.is_some();
-        match fitting.first() {
-            None => {
+        match fitting[..] {
+            [] => {
                 return Err(ChooseError::NotThere {
                     choice: choice.clone(),
                     there: list(entries.iter()),
                 });
             }
-            Some(&entry) if explicit => return Ok(entry),
-            Some(_) => {}
+            [entry] if choice.index.is_some() => return Ok(entry),
+            _ => {}
         }
     }
     let usable = |entry: &&&GidEntry| entry.kind == GidKind::RoceV2 && entry.active;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use lynx_units::Priority;
 
-use crate::rdma::{Adapter, Completion, Endpoint, Queue, Sizes};
+use crate::rdma::{Adapter, Completion, Endpoint, Queue, Route, Sizes};
 
 /// The model.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ struct State {
     next: u32,
     pairs: BTreeMap<u32, Pair>,
     counts: FabricCounts,
+    is_out: bool,
+    longest: Option<usize>,
 }
 
 /// One queue pair.
@@ -107,14 +109,27 @@ impl Fabric {
         }
     }
 
+    /// Whether there are no more queue pairs to be had, as where a process may lock no more memory.
+    pub fn set_out(&self, is_out: bool) {
+        self.state().is_out = is_out;
+    }
+
+    /// Whether longer writes than these bytes vanish, as where a switch has a smaller MTU than both cards; `None` lets all pass.
+    pub fn set_longest(&self, longest: Option<usize>) {
+        self.state().longest = longest;
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Adapter for Fabric {
-    fn queue(&self, _: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
+    fn queue(&self, _: Route, _: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
         let mut state = self.state();
+        if state.is_out {
+            return Err(io::Error::other("the model has no room for a queue pair"));
+        }
         let number = state.next;
         state.next += 1;
         let key = state.draw();
@@ -292,6 +307,12 @@ impl State {
         let (Some(posted), Some(to)) = (from.posted.front(), from.peer) else {
             return false;
         };
+        if self
+            .longest
+            .is_some_and(|longest| longest < posted.part.len())
+        {
+            return false;
+        }
         let bytes = from.staging[posted.part.clone()].to_vec();
         let (place, immediate) = (posted.to as usize, posted.immediate);
         let Some(there) = self.pairs.get_mut(&to.queue_pair) else {

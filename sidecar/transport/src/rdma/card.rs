@@ -1,20 +1,22 @@
-//! A real card's port, by verbs.
+//! Real cards, by verbs.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::error::Error;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context as Waking, Poll};
 
-use lynx_units::Priority;
+use lynx_units::{Bytes, Priority};
 use lynx_verbs::{
-    CallError, Choice, CompletionQueue, Domain, Gid, GidEntry, Library, Local, Mtu, Outcome, Path,
+    CallError, Choice, CompletionQueue, Context, Domain, Gid, Library, Local, Mtu, Outcome, Path,
     QueuePair, Ring, Staging, Target, Wakeups, Write, choose,
 };
 
-use super::{Adapter, Completion, Endpoint, Queue, Sizes};
+use super::room::{Room, Taken};
+use super::{Adapter, Completion, Endpoint, Queue, Route, Sizes};
 
 /// Up to how many bytes a write carries its payload in the request: a frame without a chunk.
 const INLINE: u32 = 64;
@@ -22,65 +24,97 @@ const INLINE: u32 = 64;
 /// The number of all writes: those that are told complete in their order.
 const WRITE: u64 = 0;
 
-/// A port of a card, with one of its addresses.
-#[derive(Clone, Debug)]
-pub struct Card {
-    domain: Domain,
-    gid: GidEntry,
+/// This machine's cards. A link's queue pairs are on the card that reaches its peer, or on a chosen one ([`choose`] has the rule).
+///
+/// Each queue pair has a protection domain of its own: what a peer is told of a ring is of use with its own queue pair and with
+/// no other, whatever it tells whom. So no registration outlives its link, and there is nothing to cache; there is a bound on what
+/// is registered at a time instead.
+#[derive(Debug)]
+pub struct Cards {
+    choice: Choice,
+    /// By [`Priority::index`].
     paths: [Path; 2],
+    room: Arc<Room>,
+    /// The devices that are open as long as a queue pair is on them, by name.
+    open: Mutex<HashMap<String, Weak<Context>>>,
 }
 
-impl Card {
-    /// The card that reaches `peer`, or the chosen one ([`choose`] has the rule), with the paths of anchor and residual.
+impl Cards {
+    /// Those that the choice fits, with the paths of anchor and residual, and so many bytes of registered memory at most. Nothing is
+    /// opened before the first link.
+    pub fn new(choice: Choice, paths: [Path; 2], memory: Bytes) -> Self {
+        Self {
+            choice,
+            paths,
+            room: Room::new(memory),
+            open: Mutex::default(),
+        }
+    }
+
+    /// The names of this machine's devices.
     ///
     /// # Errors
-    /// Where there is no libibverbs, no such card, or it can't be opened: with what there is.
-    pub fn open(
-        choice: Option<&Choice>,
-        peer: IpAddr,
-        source: Option<IpAddr>,
-        paths: [Path; 2],
-    ) -> io::Result<Self> {
-        let library = Library::open().map_err(io::Error::other)?;
-        let gids = library.gids().map_err(io::Error::other)?;
-        let gid = choose(&gids, choice, peer, source).map_err(io::Error::other)?;
-        let context = library.device(&gid.device).map_err(io::Error::other)?;
-        Ok(Self {
-            domain: Domain::new(&context).map_err(io::Error::other)?,
-            gid: gid.clone(),
-            paths,
-        })
+    /// libibverbs can't be loaded, or its list not be had: with what to do.
+    pub fn names() -> io::Result<Vec<String>> {
+        let library = Library::open().map_err(told)?;
+        library.names().map_err(told)
+    }
+
+    fn device(&self, library: &Library, name: &str) -> io::Result<Arc<Context>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = open.get(name).and_then(Weak::upgrade) {
+            return Ok(device);
+        }
+        let device = Arc::new(library.device(name).map_err(told)?);
+        open.insert(name.to_owned(), Arc::downgrade(&device));
+        Ok(device)
     }
 }
 
-impl Adapter for Card {
-    fn queue(&self, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
+impl Adapter for Cards {
+    fn queue(&self, route: Route, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
+        let taken = self.room.take(sizes.ring.into(), sizes.staging.into())?;
+        let library = Library::open().map_err(told)?;
+        let gids = library.gids().map_err(told)?;
+        let gid = choose(&gids, Some(&self.choice), route.peer, Some(route.own)).map_err(told)?;
+        let device = self.device(&library, &gid.device)?;
+        let domain = Domain::new(&device).map_err(told)?;
         let work = sizes.sends + sizes.receives;
-        let queue = CompletionQueue::new(self.domain.context(), work).map_err(io::Error::other)?;
+        let queue = CompletionQueue::new(&device, work).map_err(told)?;
         let of_pair = lynx_verbs::Sizes {
             writes: sizes.sends,
             receives: sizes.receives,
             inline: INLINE,
         };
-        let pair = QueuePair::new(&self.domain, &queue, &self.gid, of_pair, random())
-            .map_err(io::Error::other)?;
-        pair.post_receives(sizes.receives)
-            .map_err(io::Error::other)?;
+        let pair = QueuePair::new(&domain, &queue, gid, of_pair, random()).map_err(told)?;
+        pair.post_receives(sizes.receives).map_err(told)?;
         let memory = |bytes: u32| usize::try_from(bytes).map_err(io::Error::other);
         Ok(Box::new(Pair {
             pair,
             path: self.paths[on.index()],
-            staging: Staging::new(&self.domain, memory(sizes.staging)?)
-                .map_err(io::Error::other)?,
-            ring: Ring::new(&self.domain, memory(sizes.ring)?).map_err(io::Error::other)?,
+            staging: Staging::new(&domain, memory(sizes.staging)?).map_err(told)?,
+            ring: Ring::new(&domain, memory(sizes.ring)?).map_err(told)?,
             ring_bytes: sizes.ring,
             peer: None,
             wakeups: Wakeups::new(queue)?,
             armed: AtomicBool::new(false),
             found: Vec::new(),
             completions: VecDeque::new(),
+            _device: device,
+            _taken: taken,
         }))
     }
+}
+
+/// An error with its causes, in one line.
+fn told(error: impl Error) -> io::Error {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    io::Error::other(text)
 }
 
 /// For packets' numbers: each hasher of the standard library is keyed at random.
@@ -105,6 +139,10 @@ struct Pair {
     armed: AtomicBool,
     found: Vec<lynx_verbs::Completion>,
     completions: VecDeque<Completion>,
+    /// So that the next queue pair finds it open.
+    _device: Arc<Context>,
+    /// What is registered counts until it isn't.
+    _taken: Taken,
 }
 
 impl Pair {
@@ -132,7 +170,7 @@ impl Pair {
             immediate,
             signalled: told,
         };
-        self.pair.post(&write).map_err(io::Error::other)
+        self.pair.post(&write).map_err(told)
     }
 
     /// Takes what the card has done; whether there was anything.
@@ -194,9 +232,7 @@ impl Queue for Pair {
             lid: peer.lid,
             mtu,
         };
-        self.pair
-            .connect(&end, &self.path)
-            .map_err(io::Error::other)?;
+        self.pair.connect(&end, &self.path).map_err(told)?;
         self.peer = Some(Target {
             address: peer.address,
             bytes: peer.ring.into(),
@@ -229,12 +265,12 @@ impl Queue for Pair {
 
     fn poll(&mut self) -> Option<Completion> {
         if let Err(error) = self.look() {
-            return Some(Completion::Failed(error.to_string()));
+            return Some(Completion::Failed(told(error).to_string()));
         }
         self.completions.pop_front()
     }
 
-    fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_ready(&self, context: &mut Waking<'_>) -> Poll<()> {
         // An error is told by the next look at the card.
         self.wakeups.poll_woken(context).map(|_| {
             self.armed.store(false, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::task::{Context, Poll};
 
@@ -22,14 +23,24 @@ pub struct Sizes {
     pub receives: u32,
 }
 
-/// A network card's port, as links use it.
+/// Between which addresses a link's TCP connections are: what a card is chosen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The peer's.
+    pub peer: IpAddr,
+    /// This side's.
+    pub own: IpAddr,
+}
+
+/// This machine's network cards, as links use them.
 pub trait Adapter: Debug + Send + Sync {
     /// A queue pair for one connection of a link, with its own completion queue, ring and staging memory, which nobody has
-    /// connected. The priority decides its service level and traffic class.
+    /// connected, on the card that reaches the peer. The priority decides its service level and traffic class. May take some
+    /// milliseconds; called within a Tokio runtime, where it may block.
     ///
     /// # Errors
-    /// The card or the system has no room: with what to change.
-    fn queue(&self, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>>;
+    /// There is no such card, or the card or the system has no room: with what to change.
+    fn queue(&self, route: Route, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>>;
 }
 
 /// A reliable queue pair with the memory that belongs to it.

@@ -8,10 +8,11 @@ use lynx_tls::PeerIdentity;
 use lynx_units::Priority;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
 
 use super::incoming::{Immediate, Incoming, Violation};
 use super::outgoing::{MOST_UNTAKEN, MOST_WORDS, Outgoing, Pieces};
-use super::{Adapter, Completion, Endpoint, Queue, Sizes};
+use super::{Adapter, Completion, Endpoint, Queue, Route, Sizes};
 use crate::wire::Wire;
 
 /// What of a stream may be between the peer's writing it and this side's taking it out: some milliseconds of the fastest cards.
@@ -35,8 +36,20 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn new(adapter: &Arc<dyn Adapter>, on: Priority) -> io::Result<Self> {
-        let queue = adapter.queue(on, sizes())?;
+    /// One on the card that reaches the other end of `tcp`.
+    pub(crate) async fn new(
+        adapter: &Arc<dyn Adapter>,
+        tcp: &TcpStream,
+        on: Priority,
+    ) -> io::Result<Self> {
+        let route = Route {
+            peer: tcp.peer_addr()?.ip().to_canonical(),
+            own: tcp.local_addr()?.ip().to_canonical(),
+        };
+        let adapter = Arc::clone(adapter);
+        // Registering memory takes its time, and all of the process's links wait for this thread.
+        let made = spawn_blocking(move || adapter.queue(route, on, sizes()));
+        let queue = made.await.map_err(io::Error::other)??;
         Ok(Self { queue })
     }
 
@@ -49,10 +62,12 @@ impl Prepared {
         if there.ring == 0 {
             return Err(io::Error::other("the peer's ring has no bytes"));
         }
+        let packet = u32::from(self.queue.endpoint().mtu.min(there.mtu));
         self.queue.connect(there)?;
         Ok(Paired {
             queue: self.queue,
             ring: there.ring,
+            packet: packet.min(there.ring),
         })
     }
 }
@@ -63,6 +78,8 @@ pub(crate) struct Paired {
     queue: Box<dyn Queue>,
     /// The length of the peer's ring.
     ring: u32,
+    /// The payload of the longest packet, or the ring where that is shorter.
+    packet: u32,
 }
 
 /// A stream whose bytes travel by RDMA.
@@ -74,6 +91,10 @@ pub(crate) struct Remote {
     queue: Box<dyn Queue>,
     outgoing: Outgoing,
     incoming: Incoming,
+    /// How long a packet can be.
+    packet: usize,
+    /// Whether the peer has written anything.
+    is_heard: bool,
     /// Why the queue pair can't be used any more.
     failure: Option<String>,
 }
@@ -87,6 +108,8 @@ impl Remote {
             queue: by.queue,
             outgoing: Outgoing::new(by.ring),
             incoming: Incoming::new(RING),
+            packet: by.packet as usize,
+            is_heard: false,
             failure: None,
         }
     }
@@ -126,6 +149,34 @@ impl Remote {
         }
     }
 
+    /// Shows, before anything else is written, that packets of full length come through both ways. The side that is `first` has
+    /// a peer whose card is ready; the other side answers, and so finds the first one's ready.
+    pub(crate) async fn greet(&mut self, first: bool) -> io::Result<()> {
+        if !first {
+            self.wait_for(|remote| remote.is_heard).await?;
+        }
+        // Where the stream's first bytes will be, which come later.
+        self.queue.write(0..self.packet, 0)?;
+        self.say(0)?;
+        self.wait_for(|remote| remote.is_heard && remote.outgoing.is_idle())
+            .await
+    }
+
+    async fn wait_for(&mut self, is_so: impl Fn(&Self) -> bool) -> io::Result<()> {
+        loop {
+            // In this order, as with reading.
+            let closed = self.is_closed();
+            self.hear()?;
+            if is_so(self) {
+                return Ok(());
+            }
+            if closed {
+                return Err(io::Error::other("the peer hung up"));
+            }
+            self.ready().await;
+        }
+    }
+
     /// Takes what the card has done.
     fn hear(&mut self) -> io::Result<()> {
         while self.failure.is_none()
@@ -144,10 +195,13 @@ impl Remote {
     fn note(&mut self, completion: Completion) -> Result<(), Violation> {
         match completion {
             Completion::Sent => self.outgoing.sent(),
-            Completion::Received(immediate) => match Immediate::decode(immediate) {
-                Immediate::Message(bytes) => self.incoming.arrived(bytes),
-                Immediate::Taken(messages) => self.outgoing.taken(messages),
-            },
+            Completion::Received(immediate) => {
+                self.is_heard = true;
+                match Immediate::decode(immediate) {
+                    Immediate::Message(bytes) => self.incoming.arrived(bytes),
+                    Immediate::Taken(messages) => self.outgoing.taken(messages),
+                }
+            }
             Completion::Failed(why) => {
                 self.failure = Some(why);
                 Ok(())

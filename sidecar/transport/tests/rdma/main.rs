@@ -7,7 +7,9 @@
     reason = "a test's helpers fail as tests do"
 )]
 
+mod choosing;
 mod counting;
+mod ending;
 mod failing;
 #[path = "../link/pair.rs"]
 mod pair;

@@ -22,7 +22,7 @@ fn entry(text: &str) -> GidEntry {
         IpAddr::V6(address) => address.octets(),
     };
     GidEntry {
-        device: choice.device,
+        device: choice.device.unwrap(),
         port: choice.port.unwrap(),
         index: choice.index.unwrap(),
         gid: Gid(octets),
@@ -65,6 +65,9 @@ fn the_rule_takes_the_peers_network_then_the_route() {
         (Some("mlx5_2:1"), "10.0.0.9", None, "mlx5_2:1:3"),
         (Some("mlx5_0:1:2"), "203.0.113.1", None, "mlx5_0:1:2"),
         (Some("mlx5_5:1:0"), "10.0.0.9", None, "mlx5_5:1:0"),
+        (Some("*:*:3"), "10.0.0.9", None, "mlx5_0:1:3"),
+        (Some("*:1:2"), "203.0.113.1", None, "mlx5_0:1:2"),
+        (Some("mlx5_0:*:2"), "203.0.113.1", None, "mlx5_0:1:2"),
     ] {
         let choice: Option<Choice> = choice.map(|text| text.parse().unwrap());
         let source = source.map(|text| text.parse().unwrap());
@@ -109,7 +112,15 @@ fn what_fails_lists_what_there_is() {
 
 #[test]
 fn a_choice_is_read_as_it_is_printed() {
-    for text in ["mlx5_0", "rxe0:2", "mlx5_0:1:255"] {
+    for text in [
+        "mlx5_0",
+        "rxe0:2",
+        "mlx5_0:1:255",
+        "*",
+        "*:2",
+        "*:*:3",
+        "mlx5_0:*:3",
+    ] {
         assert_eq!(text.parse::<Choice>().unwrap().to_string(), text);
     }
     for text in ["", ":1", "a:0", "a:x", "a:1:256", "a:1:2:3", "a:"] {

@@ -35,9 +35,18 @@ async fn a_cards_pairs_write_announce_and_notice_the_others_end() {
         ..Path::default()
     };
     let address = "192.168.77.1".parse().unwrap();
-    let card = Card::open(None, address, None, [impatient; 2]).unwrap();
-    let mut a = card.queue(Priority::Anchor, SIZES).unwrap();
-    let mut b = card.queue(Priority::Anchor, SIZES).unwrap();
+    let cards = Cards::new(Choice::default(), [impatient; 2], Bytes::from_mib(3));
+    let route = Route {
+        peer: address,
+        own: address,
+    };
+    let mut a = cards.queue(route, Priority::Anchor, SIZES).unwrap();
+    let mut b = cards.queue(route, Priority::Anchor, SIZES).unwrap();
+    let error = cards.queue(route, Priority::Anchor, SIZES).unwrap_err();
+    assert!(
+        error.to_string().contains("transfer.rdma.memory"),
+        "{error}"
+    );
     a.connect(&b.endpoint()).unwrap();
     b.connect(&a.endpoint()).unwrap();
     // More rounds than receives and sends, so that both come back.
