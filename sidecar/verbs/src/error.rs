@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::memlock::Memlock;
+use crate::memlock::{ADVICE, Memlock};
 
 /// A call of libibverbs that failed.
 #[derive(Debug, thiserror::Error)]
@@ -53,9 +53,7 @@ pub enum RegisterError {
         source: io::Error,
     },
     /// The process may not lock so much.
-    #[error(
-        "{bytes} bytes can't be registered for RDMA: {memlock}. Raise the limit (ulimit -l, LimitMEMLOCK= of systemd, or the container runtime's), or give the process CAP_IPC_LOCK"
-    )]
+    #[error("{bytes} bytes can't be registered for RDMA: {memlock}. To change that, {ADVICE}")]
     Limit {
         /// How many.
         bytes: usize,

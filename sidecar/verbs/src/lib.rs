@@ -54,7 +54,7 @@ pub use choose::{Choice, ChoiceError, ChooseError, choose, source_towards};
 pub use completion::{Completion, Failure, Outcome};
 pub use endpoint::{Endpoint, Mtu, Path, Target};
 pub use gid::{Gid, GidEntry, GidKind};
-pub use memlock::Memlock;
+pub use memlock::{ADVICE as MEMLOCK_ADVICE, Memlock};
 
 #[cfg(feature = "rdma")]
 pub use context::Context;

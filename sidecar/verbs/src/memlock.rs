@@ -11,6 +11,10 @@ pub struct Memlock {
     pub capable: Option<bool>,
 }
 
+/// What to do where the limit is too low. The capability comes last: adding it to a container, as Kubernetes does, makes it effective
+/// for root alone.
+pub const ADVICE: &str = "raise the limit: LimitMEMLOCK=infinity in a drop-in of the container runtime's unit, on each node, or ulimit -l unlimited outside of containers. The capability IPC_LOCK does nothing in a container whose user isn't root, unless its program has it as a file capability";
+
 /// `CAP_IPC_LOCK`'s place among the capabilities.
 const IPC_LOCK: u32 = 14;
 

@@ -1,5 +1,6 @@
 //! What the system lets a process have.
 
+use lynx_verbs::MEMLOCK_ADVICE;
 use rustix::process::{Resource, Rlimit, getrlimit};
 
 use super::{Finding, Root};
@@ -44,14 +45,12 @@ fn locked(limit: Rlimit, has_rdma: bool) -> Finding {
         None => Finding::good("memlock", "memory may be locked without a limit"),
         Some(most) => {
             let found = format!("{} KiB of memory may be locked", most / 1024);
-            let remedy = "only RDMA and pinned memory need more: ulimit -l unlimited, or the capability IPC_LOCK in the pod's security context";
             if has_rdma {
-                Finding::problem(
-                    "memlock",
-                    format!("{found}, and there are RDMA devices"),
-                    remedy,
-                )
+                let found = format!("{found}, and there are RDMA devices");
+                Finding::problem("memlock", found, MEMLOCK_ADVICE)
             } else {
+                let remedy =
+                    format!("only RDMA and pinned memory need more; for them, {MEMLOCK_ADVICE}");
                 Finding::note("memlock", found, remedy)
             }
         }

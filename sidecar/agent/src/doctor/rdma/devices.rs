@@ -1,7 +1,8 @@
 //! What libibverbs says of this machine.
 
 use lynx_verbs::{
-    CallError, Device, Domain, Found, GidKind, Library, LinkLayer, Memlock, Mtu, Port, PortState,
+    CallError, Device, Domain, Found, GidKind, Library, LinkLayer, MEMLOCK_ADVICE, Memlock, Mtu,
+    Port, PortState,
 };
 
 use super::super::{Finding, Root};
@@ -112,11 +113,9 @@ fn port(name: &str, port: &Port) -> Vec<Finding> {
 
 fn memlock(memlock: Memlock) -> Finding {
     match memlock.holding() {
-        Some(bytes) if bytes < ENOUGH => Finding::problem(
-            "memlock",
-            memlock.to_string(),
-            "ulimit -l unlimited (LimitMEMLOCK= of the container runtime), or the capability IPC_LOCK in the pod's security context",
-        ),
+        Some(bytes) if bytes < ENOUGH => {
+            Finding::problem("memlock", memlock.to_string(), MEMLOCK_ADVICE)
+        }
         _ => Finding::good("memlock", memlock.to_string()),
     }
 }
