@@ -25,7 +25,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-metrics test-cluster test-cuda test-faults test-rdma bench bench-peers bench-operator soak lint images model fuzz fuzz-all profile toolchain build
+.PHONY: help demo test test-metrics test-cluster test-cuda test-faults test-rdma test-vllm bench bench-peers bench-operator soak lint images model fuzz fuzz-all profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -84,6 +84,14 @@ test-rdma: toolchain ## Verbs on Soft-RoCE, in a virtual machine that QEMU emula
 	@echo "  test      verbs, without a device"
 	@$(CARGO) test --quiet -p lynx-verbs --features rdma
 	@tests/rdma/vm.py $(ARGS)
+
+test-vllm: toolchain model ## Two real vLLM servers with Lynx between them, as root (ARGS="--only TEXT" or --keep)
+	@scripts/need ip tc python3 pip
+	@scripts/vllm-env >/dev/null
+	@integrations/vllm/test
+	@echo "  build     the agent"
+	@$(CARGO) build --quiet -p lynx --bin lynx
+	@tests/vllm/vllm_test.py $(ARGS)
 
 bench: model build ## Measure what docs/specification.md promises (ARGS=--quick for a first look); rows go to out/
 	@mkdir -p out

@@ -51,6 +51,8 @@ class Engine:
         self._link = Link(options.socket, self._attach(), self)
         self._say: Callable[[api.FromEngine], None] | None = None
         self._reported = 0.0
+        #: Set when the agent has said something.
+        self.word = threading.Event()
         #: Whether the agent wants the prefix cache emptied. Only a step can do that.
         self.wants_empty_cache = False
         #: Requests that run and that wait, and how long a step takes that computes one token of each, in nanoseconds.
@@ -88,6 +90,7 @@ class Engine:
         self._say = None
         self.prefills.lost()
         self.incomings.lost()
+        self.word.set()
 
     def heard(self, message: api.FromAgent) -> None:
         """What the agent says. A kind that is not known here has no meaning for this engine."""
@@ -113,6 +116,7 @@ class Engine:
             self._forget()
         elif kind == "submit":
             self._refuse(message.submit.request, "this engine generates for nobody: send it over HTTP")
+        self.word.set()
 
     def _prefill(self, prefill: api.Prefill) -> None:
         if self.options.role is Role.PREFILL:

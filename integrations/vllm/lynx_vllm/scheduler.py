@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 
+#: How long a scheduler that has nothing to do waits for the agent's word, in seconds. vLLM would look for it a thousand times a
+#: second, each time with a word to its worker.
+PAUSE = 0.005
+
+
 class LynxScheduler(Scheduler):
     """Drafts on the first bits of a prompt's KV, and verifies with all of them."""
 
@@ -39,6 +44,7 @@ class LynxScheduler(Scheduler):
         #: When the step under way began, and how many tokens of each request it computes.
         self._began = 0
         self._rows: dict[str, int] = {}
+        self._had_nothing = False
         if connector.options.role is Role.DECODE and self.num_spec_tokens:
             self.lynx.can_draft(Drafts(self.num_spec_tokens), self.max_model_len, self.hash_block_size)
         self._allocate = self.kv_cache_manager.allocate_slots
@@ -55,10 +61,14 @@ class LynxScheduler(Scheduler):
         if self.lynx.engine.wants_empty_cache:
             self.lynx.engine.wants_empty_cache = False
             self.reset_prefix_cache(reset_running_requests=True)
+        if self._had_nothing and not self.running:
+            self.lynx.engine.word.wait(PAUSE)
+        self.lynx.engine.word.clear()
         self.lynx.receiving.before_step()
         output = super().schedule(*arguments, **named)
         self._began = time.time_ns()
         self._rows = output.num_scheduled_tokens
+        self._had_nothing = not self._rows
         self._pace.began(list(output.num_scheduled_tokens.values()), self._began)
         return output
 

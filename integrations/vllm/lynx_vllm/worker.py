@@ -16,6 +16,7 @@ from .copying import Copier
 from .layout import Layout, LayoutError, measure
 from .messages import Step
 from .options import Options
+from .repairs import repair
 from .staging import Elements, Geometry
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class Worker:
         self._copier: Copier | None = None
 
     def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """Takes vLLM's blocks, and finds out what lies where in one."""
+        """Takes vLLM's blocks, and finds out what lies where in one. By now vLLM has loaded its own operations."""
+        repair()
         names = sorted(kv_caches, key=layer_number)
         if len(names) != self._geometry.layers:
             raise LayoutError(f"vLLM has {len(names)} layers of KV and its configuration {self._geometry.layers}")

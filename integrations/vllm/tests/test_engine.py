@@ -163,3 +163,4 @@ def test_an_engine_is_asked_only_for_what_it_is_for(agent: Agent, decode: Engine
     agent.say(forget=api.Forget())
     agent.hear("forgotten")
     assert decode.wants_empty_cache
+    assert decode.word.wait(PATIENCE)
