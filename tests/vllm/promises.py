@@ -23,6 +23,7 @@ TIE_ULPS = 2
 LENGTHS = (40, 65, 100, 128, 129, 150, 200, 256, 257, 300, 333, 400, 450, 500, 513, 600, 640, 700, 800, 900, 1000, 1100, 1200, 1500)
 # What a plain request may cost more with the connector than without.
 MOST_OVERHEAD = 0.02
+PAIRS = 16
 
 
 class World:
@@ -240,19 +241,17 @@ def the_decode_agent_dies(world: World) -> str:
 
 
 def overhead(world: World) -> str:
-    """A plain request costs what it costs without the connector."""
-    ratios = []
-    for number in range(8):
-        used = []
+    """A plain request costs what it costs without the connector: the cheapest of each are compared, since whatever else the
+    machine does only adds to the cost."""
+    costs: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(PAIRS):
         for server in (world.plain, world.decode) if number % 2 else (world.decode, world.plain):
             before = server.seconds()
-            ask(server.url, world.prompts[9], 96, ignore_eos=True, cache_salt=f"overhead {number}")
-            used.append((server is world.decode, server.seconds() - before))
-        by = dict(used)
-        ratios.append(by[True] / by[False])
-    ratio = statistics.median(ratios) - 1
-    said = f"{ratio:+.1%} in seconds of a core, median of {len(ratios)} pairs ({min(ratios) - 1:+.1%} to {max(ratios) - 1:+.1%})"
-    if ratio > MOST_OVERHEAD:
+            ask(server.url, world.prompts[2], 48, ignore_eos=True, cache_salt=f"overhead {number}")
+            costs[server is world.decode].append(server.seconds() - before)
+    ours, plain = min(costs[True]), min(costs[False])
+    said = f"{ours / plain - 1:+.1%}: {ours:.2f} s of a core, and {plain:.2f} s without, the least of {PAIRS} each"
+    if ours / plain - 1 > MOST_OVERHEAD:
         raise Unmet(f"{said}: more than {MOST_OVERHEAD:.0%}")
     return said
 
