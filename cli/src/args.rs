@@ -273,7 +273,7 @@ pub struct Engine {
     /// A folder that agent and engine share, in memory if possible: the KV pool lies in it
     #[arg(long, value_name = "PATH", default_value = "/run/lynx")]
     pub shared_directory: PathBuf,
-    /// Tokens of KV for all requests and the prefix cache together
+    /// Tokens of KV for all requests and the prefix cache together; no prompt and its answer are longer
     #[arg(long, value_name = "N", default_value = "8192", value_parser = clap::value_parser!(u32).range(64..))]
     pub max_tokens: u32,
     /// Threads of the engine; by default one for each CPU

@@ -37,6 +37,7 @@ pub fn run(args: &Engine) -> Result<()> {
         pool_file: format!("kv-{}", std::process::id()),
         threads: NonZeroUsize::new(threads).context("at least one thread is needed")?,
         kv_blocks: blocks,
+        max_tokens: args.max_tokens,
         chunk_tokens: usual.chunk_tokens,
         max_draft: usual.max_draft,
         telemetry: Settings {

@@ -20,8 +20,10 @@ use tokio::time::Instant;
 const PROMPT_TOKENS: usize = 330;
 /// Longer than any test waits.
 const ANSWER: u32 = 1000;
-/// Tokens of KV at each engine: three choices of one prompt have room, and then not even one more.
+/// Tokens of KV at each engine: three choices of one prompt have room, to their ends.
 const POOL: u32 = 3600;
+/// A prompt that has no room beside them.
+const LONG_PROMPT: usize = 3300;
 /// Until everything that a client left behind must be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -295,11 +297,11 @@ fn a_client_that_goes_away_in_the_queue_was_never_there() {
     let mut first =
         world.ask(&json!({"stream": true, "n": 3, "lynx": {"method": "bf16", "ignore_eos": true}}));
     every_choice(&mut first);
-    // Blocks of the engine are reserved for whole answers.
+    let long = vec![7; LONG_PROMPT];
     for more in [
-        json!({"stream": true, "n": 3}),
-        json!({"n": 3}),
-        json!({"n": 1, "prompt": vec![7; 300]}),
+        json!({"stream": true, "n": 3, "prompt": long}),
+        json!({"n": 3, "prompt": long}),
+        json!({"n": 1, "prompt": long}),
     ] {
         let before = world.counts();
         let second = world.ask(&more);
@@ -311,7 +313,8 @@ fn a_client_that_goes_away_in_the_queue_was_never_there() {
             world.metric(Decode, "lynx_waiting_requests") == 0.0
                 && world.counts().aborted > before.aborted
         });
-        assert_eq!(world.counts().transfers, before.transfers, "{more}");
+        let choices = &more["n"];
+        assert_eq!(world.counts().transfers, before.transfers, "{choices}");
     }
     // The first one goes on as if nothing had been.
     every_choice(&mut first);

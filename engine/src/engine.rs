@@ -4,14 +4,16 @@
 //! forward pass over whatever every request does next: a chunk of its prompt, a draft, a verification, a token. Nothing
 //! happens between steps, which is when the caller reads and writes KV and gives signals.
 //!
-//! A request's blocks, for its prompt and all of its output, are its own from the start, so that nothing is ever
-//! preempted and a request that was taken ends. There is no queue in here: a caller that wants one keeps what
-//! [`Engine::submit`] turns away.
+//! A request begins with blocks for its prompt and the step after it, and gets another each time that its output has filled
+//! them. Where there are none, the youngest request gives its up to an older one and waits, before all that
+//! [`Engine::submit`] has not taken yet; see `blocks`. There is no other queue in here: a caller that wants one keeps what
+//! is turned away.
 //!
 //! What a token is does not depend on the company its request is in: the model is batch-invariant, and a sample is a
 //! function of logits, seed and position. Of requests whose KV comes by transfer, [`crate::speculate`] says what is drafted
 //! and what is committed.
 
+mod blocks;
 mod evaluate;
 mod event;
 mod pace;
@@ -29,10 +31,11 @@ use core::time::Duration;
 
 use lynx_units::Timestamp;
 
-use crate::prefix::{Match, PrefixCache};
+use crate::prefix::PrefixCache;
 use crate::speculate::{AnchorInfo, Speculation};
 use crate::stop::StopRule;
 use crate::{BlockId, Config, KvPool, Logprobs, Model, TokenId, Tokenizer, Workers, WorkersError};
+use blocks::reusable;
 use evaluate::{Evaluate, RealModel};
 use pace::Pace;
 use sequence::Sequence;
@@ -40,7 +43,8 @@ use view::blocks_for;
 
 pub use event::{EngineEvent, StepObserver};
 pub use request::{
-    EngineOptions, Exactness, KvSource, Request, RequestId, StartError, SubmitError, UnknownRequest,
+    Bound, EngineOptions, Exactness, KvSource, Longest, Request, RequestId, StartError,
+    SubmitError, UnknownRequest,
 };
 pub use step::StepError;
 pub use view::{SequenceKv, SequenceKvMut};
@@ -60,6 +64,7 @@ pub struct Engine {
     submitted: u64,
     events: Vec<EngineEvent>,
     pace: Pace,
+    preemptions: u64,
 }
 
 impl Engine {
@@ -116,6 +121,7 @@ impl Engine {
             submitted: 0,
             events: Vec::new(),
             pace: Pace::default(),
+            preemptions: 0,
         }
     }
 
@@ -155,21 +161,18 @@ impl Engine {
         self.cache.probe(reusable, kind)
     }
 
-    /// Takes a request, and reserves blocks for all of its prompt and output.
+    /// The longest sequence that it takes.
+    pub fn longest(&self) -> Longest {
+        Longest::new(self.config().context, &self.options)
+    }
+
+    /// Takes a request, with blocks for its prompt and the step after it.
     ///
     /// # Errors
     /// Where the request makes no sense to this model, or there are not enough blocks; nothing has changed then.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, SubmitError> {
         let max_tokens = self.check(&request)?;
-        let needed = blocks_for(request.prompt.len() + max_tokens as usize);
-        let (reusable, kind) = reusable(&request.prompt, request.kv);
-        let claim = self
-            .cache
-            .claim(reusable, needed, kind)
-            .ok_or_else(|| self.no_blocks(needed))?;
-        if let Some(copy) = claim.copy {
-            self.pool.copy_block(copy.from, claim.blocks[claim.shared]);
-        }
+        let claim = self.admit(&request, max_tokens)?;
         let ending = StopRule::new(self.tokenizer.clone(), request.stop.clone(), max_tokens);
         let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         let machine = match request.kv {
@@ -187,7 +190,8 @@ impl Engine {
 
     /// How many tokens the output may have.
     fn check(&self, request: &Request) -> Result<u32, SubmitError> {
-        let Config { vocab, context, .. } = *self.config();
+        let vocab = self.config().vocab;
+        let longest = self.longest();
         let prompt = request.prompt.len();
         if prompt == 0 {
             return Err(SubmitError::EmptyPrompt);
@@ -195,8 +199,8 @@ impl Engine {
         if request.max_tokens == 0 {
             return Err(SubmitError::NoTokens);
         }
-        if prompt >= context {
-            return Err(SubmitError::PromptTooLong { prompt, context });
+        if prompt > longest.prompt() {
+            return Err(SubmitError::PromptTooLong { prompt, longest });
         }
         let strange = |token: &TokenId| *token as usize >= vocab;
         if let Some(position) = request.prompt.iter().position(strange) {
@@ -215,21 +219,8 @@ impl Engine {
         if !request.adjust.is_finite() {
             return Err(SubmitError::Adjust);
         }
-        let room = u32::try_from(context - prompt).unwrap_or(u32::MAX);
+        let room = u32::try_from(longest.tokens - prompt).unwrap_or(u32::MAX);
         Ok(request.max_tokens.min(room))
-    }
-
-    fn no_blocks(&self, needed: usize) -> SubmitError {
-        let (free, total) = (self.cache.available(), self.cache.len());
-        if needed > total {
-            SubmitError::NeverFits { needed, total }
-        } else {
-            SubmitError::NoFreeBlocks {
-                needed,
-                free,
-                total,
-            }
-        }
     }
 
     /// How many of the prompt's first tokens had their KV here when the request came: what a transfer need not send.
@@ -244,8 +235,9 @@ impl Engine {
     }
 
     /// The blocks of a request, also of one that ended and was to be retained: those of its prompt, then those of its
-    /// output, which begins in the prompt's last block if that is not full. They stay the same ones until the prompt is in
-    /// place, and as long as the request lives if it is to be retained.
+    /// output so far, which begins in the prompt's last block if that is not full. Those of the prompt stay the same ones
+    /// while it is restored, and as long as the request lives if it is to be retained. A request that was preempted has
+    /// none.
     ///
     /// # Errors
     /// Where the request is neither running nor retained here.
@@ -285,9 +277,13 @@ impl Engine {
     /// The KV of a request, also of one that ended and was to be retained.
     ///
     /// # Errors
-    /// Where the request is neither running nor retained here.
+    /// Where the request is neither running nor retained here, or was preempted and has none at the moment.
     pub fn kv(&self, id: RequestId) -> Result<SequenceKv<'_>, UnknownRequest> {
-        Ok(self.any(id)?.view(&self.pool))
+        let sequence = self.any(id)?;
+        if sequence.is_preempted() {
+            return Err(UnknownRequest(id));
+        }
+        Ok(sequence.view(&self.pool))
     }
 
     /// The KV of a request that waits for its prompt, to be written.
@@ -449,15 +445,5 @@ impl Engine {
                 self.cache.release(&sequence.claim.blocks);
             }
         }
-    }
-}
-
-/// The tokens of a prompt whose KV can be reused, and how finely. The last token is evaluated in any case, for its logits;
-/// transfers work in whole blocks.
-fn reusable(prompt: &[TokenId], kv: KvSource) -> (&[TokenId], Match) {
-    let before_last = &prompt[..prompt.len().saturating_sub(1)];
-    match kv {
-        KvSource::Compute => (before_last, Match::Tokens),
-        KvSource::Transfer => (before_last, Match::Blocks),
     }
 }

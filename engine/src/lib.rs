@@ -35,8 +35,8 @@ mod workers;
 pub use adjust::Adjust;
 pub use config::{Config, ConfigError};
 pub use engine::{
-    Engine, EngineEvent, EngineOptions, Exactness, KvSource, Request, RequestId, SequenceKv,
-    SequenceKvMut, StartError, StepError, StepObserver, SubmitError, UnknownRequest,
+    Bound, Engine, EngineEvent, EngineOptions, Exactness, KvSource, Longest, Request, RequestId,
+    SequenceKv, SequenceKvMut, StartError, StepError, StepObserver, SubmitError, UnknownRequest,
 };
 pub use forward::{ForwardError, Logits, LogitsFor, Observer, Span};
 pub use gguf::{Array, Gguf, GgufError, Tensor, Value};

@@ -131,11 +131,12 @@ impl PrefixCache {
     }
 
     /// Claims `blocks` blocks for a sequence that begins with `prompt` (of no more tokens than they hold); `None` where
-    /// that many are not available.
+    /// that many are not available, and `reserve` more.
     pub(crate) fn claim(
         &mut self,
         prompt: &[TokenId],
         blocks: usize,
+        reserve: usize,
         kind: Match,
     ) -> Option<Claim> {
         let (shared, node, copy) = self.find(prompt, kind);
@@ -146,13 +147,13 @@ impl PrefixCache {
         // The block to copy must outlive the evictions of this claim; where that leaves too few, it is not worth it.
         let copy = copy.filter(|copy| {
             self.take(copy.from);
-            let enough = self.available() >= own;
+            let enough = self.available() >= own + reserve;
             if !enough {
                 self.release(&[copy.from]);
             }
             enough
         });
-        if self.available() < own {
+        if self.available() < own + reserve {
             self.release(&shared);
             return None;
         }
@@ -296,7 +297,7 @@ impl PrefixCache {
     }
 
     /// A block without contents and with one user, by eviction if need be.
-    fn allocate(&mut self) -> Option<BlockId> {
+    pub(crate) fn allocate(&mut self) -> Option<BlockId> {
         let block = self.free.pop().or_else(|| self.evict())?;
         self.slot(block).users = 1;
         Some(block)

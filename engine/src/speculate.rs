@@ -12,8 +12,9 @@
 //!           └────┬────┘              └──▲───┘                   └──▲───┘
 //!         failed │   ┌───────────┐      │ verifies, then decodes   │
 //!                └───► Computing ├──────┘         abort, anywhere ─┘
-//!    local ──────────►           │ the prompt's last row is sampled
-//!                    └───────────┘
+//!    local ──────────►           │ the last row is sampled
+//!                    └────▲──────┘
+//!                         └ preempted, from Full
 //! ```
 //!
 //! The committed output is what plain decoding on the full KV gives, whatever the schedule: a token is committed only
@@ -147,7 +148,7 @@ pub enum Output {
 enum Phase {
     /// On its way; `Some` once it can be drafted on.
     Loading(Option<AnchorInfo>),
-    /// Being computed here.
+    /// Being computed here, for the first time or anew.
     Computing,
     /// All there.
     Full,
@@ -235,6 +236,14 @@ impl Speculation {
             self.phase = Phase::Computing;
         }
         lost
+    }
+
+    /// The KV was given up when it was complete: the caller computes it anew, of the prompt and all committed tokens but
+    /// the last. Drafts stay, to be verified then.
+    pub fn preempted(&mut self) {
+        if self.phase == Phase::Full {
+            self.phase = Phase::Computing;
+        }
     }
 
     /// The caller gave the request up.

@@ -116,6 +116,9 @@ group! {
             "What one token takes the engine, as it reports; 0 before the first";
         FREE_BLOCKS: Gauge, None, Agents, "lynx_engine_free_blocks" []
             "Blocks of the engine's KV pool that a new request could have, as it reports; those that only its prefix cache holds are free";
+        PREEMPTIONS: Counter, None, Agents, "lynx_engine_preemptions_total" []
+            "Requests that gave their blocks to an older one and waited to be computed again, since the engine began, as it reports: many \
+             mean that the pool is small for the answers";
     }
 }
 

@@ -29,6 +29,12 @@ use tokio::sync::oneshot;
 
 use prometheus::{Prometheus, promtool, root, until};
 
+/// What only answers that are longer than the engine has room for move, likewise.
+const CROWDED: (&Metric, &str) = (
+    &agent::PREEMPTIONS,
+    "lynx-connector: requests_that_ask_for_all_there_is_run_side_by_side_and_take_turns_where_room_ends",
+);
+
 const PROMPT: usize = 600;
 const ANSWER: u32 = 24;
 
@@ -267,7 +273,7 @@ async fn every_agents_metric_moves_and_a_real_prometheus_sees_it() {
 
     let metrics = agent::GROUPS.iter().flat_map(|group| group.metrics);
     let mut still: BTreeMap<_, _> = metrics.map(|metric| (metric.name, metric)).collect();
-    for (metric, elsewhere) in RARE {
+    for (metric, elsewhere) in RARE.into_iter().chain([CROWDED]) {
         assert!(still.remove(metric.name).is_some(), "{}", metric.name);
         let there = prometheus.query(&format!("count({})", metric.name)).await;
         assert!(there.is_some(), "{} is not told; {elsewhere}", metric.name);

@@ -30,13 +30,12 @@ pub(crate) fn message(options: &Options, opened: &Opened, engine: &Engine) -> ap
         // Neither role has a server of its own.
         generates: true,
         weights: name.clone(),
-        context_tokens: opened.context(options.kv_blocks),
+        context_tokens: number(engine.longest().tokens),
     }
 }
 
 fn layout(engine: &Engine) -> api::Layout {
     let (config, strides) = (engine.config(), engine.pool().layout());
-    let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     api::Layout {
         layers: number(config.layers),
         kv_heads: number(config.kv_heads),
@@ -53,4 +52,8 @@ fn layout(engine: &Engine) -> api::Layout {
         tensor_parallel_rank: 0,
         tensor_parallel_size: 1,
     }
+}
+
+fn number(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use lynx_engine::TokenId;
+use lynx_engine::{Longest, TokenId};
 use lynx_proto::engine::v1::Submit;
 use lynx_proto::engine::v1::submit::Input;
 
@@ -94,13 +94,17 @@ impl Encoder {
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub(crate) fn start(opened: Arc<Opened>, signals: Sender<Signal>) -> io::Result<Self> {
+    pub(crate) fn start(
+        opened: Arc<Opened>,
+        longest: Longest,
+        signals: Sender<Signal>,
+    ) -> io::Result<Self> {
         let (jobs, inbox) = channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let left = Arc::clone(&waiting);
         std::thread::Builder::new()
             .name("lynx-encode".to_owned())
-            .spawn(move || run(&opened, &inbox, &signals, &left))?;
+            .spawn(move || run((&opened, longest), &inbox, &signals, &left))?;
         Ok(Self {
             jobs,
             next: 0,
@@ -135,7 +139,12 @@ impl Encoder {
     }
 }
 
-fn run(opened: &Opened, inbox: &Receiver<Job>, signals: &Sender<Signal>, waiting: &AtomicUsize) {
+fn run(
+    (opened, longest): (&Opened, Longest),
+    inbox: &Receiver<Job>,
+    signals: &Sender<Signal>,
+    waiting: &AtomicUsize,
+) {
     while let Ok(job) = inbox.recv() {
         let Job {
             ticket,
@@ -144,7 +153,7 @@ fn run(opened: &Opened, inbox: &Receiver<Job>, signals: &Sender<Signal>, waiting
             wanted,
         } = job;
         let is_wanted = || wanted.load(Ordering::Relaxed);
-        let prompt = opened.prompt(submit.input.take(), &is_wanted);
+        let prompt = opened.prompt(submit.input.take(), longest, &is_wanted);
         waiting.fetch_sub(bytes, Ordering::Relaxed);
         if !is_wanted() {
             continue;

@@ -113,7 +113,7 @@ fn serve(
         pool = %file.path().display(),
         "the engine is ready"
     );
-    let encoder = Encoder::start(Arc::clone(&opened), signals.clone())?;
+    let encoder = Encoder::start(Arc::clone(&opened), engine.longest(), signals.clone())?;
     let attached = runtime.spawn(session::keep(options.socket.clone(), attach, signals));
     let mut host = Host::new(engine, opened, options.role, Clock::start(), encoder);
     let ended = host.run(inbox);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lynx_engine::{
-    BLOCK_TOKENS, ChatTemplate, Engine, EngineOptions, Gguf, GgufError, KvPool, Message, Model,
+    ChatTemplate, Engine, EngineOptions, Gguf, GgufError, KvPool, Longest, Message, Model,
     OpenError as ModelError, TemplateError, TokenId, Tokenizer, TokenizerError,
 };
 use lynx_proto::engine::v1::submit::Input;
@@ -73,6 +73,7 @@ impl Opened {
     ) -> Result<Engine, ConnectorError> {
         let engine = EngineOptions {
             blocks: options.kv_blocks,
+            max_sequence: options.max_tokens,
             threads: options.threads,
             chunk_tokens: options.chunk_tokens,
             max_draft: options.max_draft,
@@ -86,20 +87,18 @@ impl Opened {
         )?)
     }
 
-    /// The longest sequence that the model and this many blocks hold.
-    pub(crate) fn context(&self, blocks: u32) -> u32 {
-        let tokens = (blocks as usize * BLOCK_TOKENS).min(self.model.config().context);
-        u32::try_from(tokens).unwrap_or(u32::MAX)
-    }
-
-    /// The tokens of what was asked: of no more text than the model's context can hold, and while it is wanted.
+    /// The tokens of what was asked: of no more text than there can be room for, and while it is wanted.
     pub(crate) fn prompt(
         &self,
         input: Option<Input>,
+        longest: Longest,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Vec<TokenId>, Refusal> {
-        // The output needs a place too.
-        let most = self.model.config().context.saturating_sub(1);
+        let most = longest.prompt();
+        let within = |text: &str| {
+            let tokens = self.tokenizer.prompt_within(text, most, is_wanted);
+            tokens.map_err(|error| Refusal::prompt(error, longest))
+        };
         let text = match input {
             None => return Err(Refusal::NoInput),
             Some(Input::Tokens(tokens)) => return Ok(tokens.ids),
@@ -114,11 +113,11 @@ impl Opened {
                         content: message.content,
                     })
                     .collect();
-                let longest = self.tokenizer.longest_text(most);
-                let goes_on = |bytes: usize| bytes <= longest && is_wanted();
+                let longest_text = self.tokenizer.longest_text(most);
+                let goes_on = |bytes: usize| bytes <= longest_text && is_wanted();
                 match template.render_while(&messages, &goes_on) {
                     Err(TemplateError::Stopped(text)) => {
-                        self.tokenizer.prompt_within(&text, most, is_wanted)?;
+                        within(&text)?;
                         // It is of bytes that are no tokens, and longer than it counts.
                         template.render_while(&messages, &|_| is_wanted())?
                     }
@@ -126,6 +125,6 @@ impl Opened {
                 }
             }
         };
-        Ok(self.tokenizer.prompt_within(&text, most, is_wanted)?)
+        within(&text)
     }
 }

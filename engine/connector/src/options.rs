@@ -43,6 +43,8 @@ pub struct Options {
     pub threads: NonZeroUsize,
     /// KV blocks of 64 tokens, for all requests and the prefix cache together.
     pub kv_blocks: u32,
+    /// The longest sequence, prompt and output, in tokens; what the model's context or the blocks don't hold is cut off.
+    pub max_tokens: u32,
     /// How many prompt tokens are evaluated in one step.
     pub chunk_tokens: u32,
     /// How many tokens are drafted for one request at most, whatever the agent says.

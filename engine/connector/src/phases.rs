@@ -11,7 +11,7 @@ use crate::clock::Moment;
 pub(crate) struct Phases {
     parent: Context,
     begun: Moment,
-    /// Whether a prompt that is computed here was to come from elsewhere.
+    /// Since when a prompt that was to come from elsewhere, or whose blocks went to another request, is computed here.
     recomputing: Option<Moment>,
     draft: Phase,
     verify: Phase,
@@ -65,7 +65,9 @@ impl Phases {
                 EngineEvent::Verified {
                     drafted, accepted, ..
                 } => self.verify.step(start, end, drafted, accepted),
-                EngineEvent::Recomputing { .. } => self.recomputing = Some(start),
+                EngineEvent::Recomputing { .. } | EngineEvent::Preempted { .. } => {
+                    self.recomputing = Some(start);
+                }
                 _ => {}
             }
         }

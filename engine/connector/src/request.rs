@@ -218,7 +218,9 @@ impl Answer {
                 let reason = reason.clone();
                 Some(api::event::Kind::Recomputing(api::Recomputing { reason }))
             }
-            EngineEvent::PrefillDone { .. } | EngineEvent::Finished { .. } => None,
+            EngineEvent::PrefillDone { .. }
+            | EngineEvent::Preempted { .. }
+            | EngineEvent::Finished { .. } => None,
         }
     }
 }

@@ -9,14 +9,19 @@ use crate::{FinishReason, Logprobs, TokenId};
 /// Something that happened to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EngineEvent {
-    /// The prompt's KV was computed here.
+    /// The prompt's KV was computed here. Said again when a request that was preempted has its KV back.
     PrefillDone {
         /// The request.
         request: RequestId,
-        /// The token that its last row gives.
+        /// The token that the last row gives: the output's first, or the last one that was known before.
         first: TokenId,
         /// What the row says of it, where the request asks for that and the token is its output's first.
         logprobs: Option<Box<Logprobs>>,
+    },
+    /// The request has given its blocks to an older one, and waits for others. Its output stands.
+    Preempted {
+        /// The request.
+        request: RequestId,
     },
     /// A token of the output. A committed one replaces a provisional one of its index.
     Token {
@@ -77,6 +82,7 @@ impl EngineEvent {
     pub const fn request(&self) -> RequestId {
         match self {
             Self::PrefillDone { request, .. }
+            | Self::Preempted { request }
             | Self::Token { request, .. }
             | Self::Retracted { request, .. }
             | Self::Redrafted { request, .. }
@@ -89,7 +95,8 @@ impl EngineEvent {
 
 /// Who watches a step from inside.
 pub trait StepObserver {
-    /// The KV of these prompt tokens is in place for this layer: it can be sent while the next layer is computed.
+    /// The KV of these prompt tokens is in place for this layer: it can be sent while the next layer is computed. A request
+    /// that was preempted, which none is whose KV is retained, says it again.
     fn layer_ready(
         &mut self,
         request: RequestId,

@@ -3,13 +3,16 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 
-use crate::{Adjust, Sampling, Stop, TokenId, WorkersError};
+use crate::{Adjust, BLOCK_TOKENS, Sampling, Stop, TokenId, WorkersError};
 
 /// How large an engine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
     /// KV blocks of 64 tokens each, for all requests and the prefix cache together.
     pub blocks: u32,
+    /// The longest sequence, prompt and output, in tokens; it is never longer than the model's context, or than the blocks
+    /// hold.
+    pub max_sequence: u32,
     /// Threads of the forward pass.
     pub threads: NonZeroUsize,
     /// How many prompt tokens are evaluated in one step, over all requests: more is faster prefill, and longer steps for
@@ -24,9 +27,70 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             blocks: 256,
+            max_sequence: u32::MAX,
             threads: NonZeroUsize::MIN.saturating_add(1),
             chunk_tokens: 256,
             max_draft: 64,
+        }
+    }
+}
+
+/// The longest sequence that an engine takes, prompt and output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Longest {
+    /// In tokens.
+    pub tokens: usize,
+    /// Why it is no longer.
+    pub bound: Bound,
+}
+
+/// What bounds sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The model's context.
+    Context,
+    /// The engine's room for KV.
+    Room,
+}
+
+impl Longest {
+    /// What a model's context and this engine's options allow.
+    #[must_use]
+    pub fn new(context: usize, options: &EngineOptions) -> Self {
+        let room = (options.blocks as usize * BLOCK_TOKENS).min(options.max_sequence as usize);
+        let bound = if context <= room {
+            Bound::Context
+        } else {
+            Bound::Room
+        };
+        Self {
+            tokens: context.min(room),
+            bound,
+        }
+    }
+
+    /// How many tokens a prompt may have: the output needs a place too.
+    #[must_use]
+    pub const fn prompt(self) -> usize {
+        self.tokens.saturating_sub(1)
+    }
+}
+
+impl fmt::Display for Longest {
+    /// The end of a sentence about a prompt that is too long.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tokens, most) = (self.tokens, self.prompt());
+        match self.bound {
+            Bound::Context => {
+                write!(
+                    f,
+                    "the model's context {tokens}: shorten it to {most} or fewer"
+                )
+            }
+            Bound::Room => write!(
+                f,
+                "the engine room for {tokens}: shorten it to {most} or fewer, or start the engine with a larger --max-tokens"
+            ),
         }
     }
 }
@@ -45,7 +109,7 @@ pub enum KvSource {
 pub struct Request {
     /// At least one token.
     pub prompt: Vec<TokenId>,
-    /// At least one; what the context does not hold is cut off.
+    /// At least one; what [`Longest`] does not leave room for is cut off.
     pub max_tokens: u32,
     /// How tokens are chosen.
     pub sampling: Sampling,
@@ -58,7 +122,7 @@ pub struct Request {
     /// Where the prompt's KV comes from.
     pub kv: KvSource,
     /// Whether the KV stays readable after the end, until [`Engine::release`](crate::Engine::release): what a prefill node
-    /// asks for, whose transfer takes longer than its request.
+    /// asks for, whose transfer takes longer than its request. It has all its blocks from the start, then, and keeps them.
     pub retain: bool,
 }
 
@@ -121,12 +185,12 @@ pub enum SubmitError {
         vocabulary: usize,
     },
     /// No room for a first token.
-    #[error("the prompt has {prompt} tokens, and the model's context {context}: shorten it to {} or fewer", .context - 1)]
+    #[error("the prompt has {prompt} tokens, and {longest}")]
     PromptTooLong {
         /// Tokens of the prompt.
         prompt: usize,
-        /// Tokens of the context.
-        context: usize,
+        /// What there is room for.
+        longest: Longest,
     },
     /// A bias for a token that the model doesn't have.
     #[error("logit_bias names token {token}, which is not in the vocabulary of {vocabulary}")]
@@ -139,34 +203,29 @@ pub enum SubmitError {
     /// Biases or penalties that mean nothing.
     #[error("logit_bias and penalties must be finite numbers")]
     Adjust,
-    /// More blocks than there are.
+    /// More room than there is at the moment.
     #[error(
-        "prompt and output need {needed} KV blocks, and the engine has {total}: ask for fewer tokens, or give the engine more blocks"
+        "the prompt and what follows need room for {needed} tokens of KV, and {free} of {total} are free: try again when a request has ended"
     )]
-    NeverFits {
-        /// Blocks for the prompt and all of the output.
+    NoRoom {
+        /// Tokens of the blocks that it would begin with.
         needed: usize,
-        /// Blocks there are.
-        total: usize,
-    },
-    /// More blocks than are free at the moment.
-    #[error(
-        "prompt and output need {needed} KV blocks, and {free} of {total} are free: try again when a request has ended"
-    )]
-    NoFreeBlocks {
-        /// Blocks for the prompt and all of the output.
-        needed: usize,
-        /// Blocks that could be had, prefix cache included.
+        /// Tokens of the blocks that could be had, prefix cache included.
         free: usize,
-        /// Blocks there are.
+        /// Tokens of all blocks.
         total: usize,
     },
+    /// Requests that were preempted come first.
+    #[error(
+        "{0} requests that came before wait for room for their KV: try again when one has ended"
+    )]
+    OthersWait(usize),
 }
 
 impl SubmitError {
     /// Whether the same request can succeed later.
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::NoFreeBlocks { .. })
+        matches!(self, Self::NoRoom { .. } | Self::OthersWait(_))
     }
 }
 

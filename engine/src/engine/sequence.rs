@@ -1,5 +1,6 @@
 //! One request inside the engine: its tokens, its blocks, and how much of them is right.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -7,10 +8,10 @@ use lynx_units::Timestamp;
 
 use super::event::EngineEvent;
 use super::request::{Exactness, KvSource, RequestId};
-use super::view::SequenceKv;
-use crate::prefix::{Claim, PrefixCache};
+use super::view::{SequenceKv, blocks_for};
+use crate::prefix::{Claim, Node, PrefixCache};
 use crate::speculate::{Action, Output, Speculation};
-use crate::{Adjust, BLOCK_TOKENS, KvPool, Logprobs, Sampling, TokenId};
+use crate::{Adjust, BLOCK_TOKENS, BlockId, KvPool, Logprobs, Sampling, TokenId};
 
 /// A request and its KV.
 #[derive(Debug)]
@@ -27,7 +28,10 @@ pub(super) struct Sequence {
     /// Whether its blocks are somebody else's to write: no step touches them.
     pub(super) held: bool,
     pub(super) machine: Speculation,
+    /// Without blocks where it was preempted.
     pub(super) claim: Claim,
+    /// How many blocks the longest output takes.
+    most_blocks: usize,
     /// How many tokens had their KV here when the request came.
     pub(super) cached: usize,
     /// How many tokens, from the first on, have their full KV in the blocks.
@@ -45,7 +49,7 @@ impl Sequence {
         id: RequestId,
         request: super::Request,
         machine: Speculation,
-        claim: Claim,
+        (claim, most_blocks): (Claim, usize),
     ) -> Self {
         let cached = claim.cached();
         Self {
@@ -63,6 +67,7 @@ impl Sequence {
             valid: cached,
             published: claim.shared,
             claim,
+            most_blocks,
             tainted: false,
             apart: false,
         }
@@ -199,14 +204,7 @@ impl Sequence {
 
     /// The tokens from `start` to `end` lie in one block, the first that is not in the cache.
     fn enter(&mut self, cache: &mut PrefixCache, start: usize, end: usize) {
-        let tokens: Vec<_> = self
-            .prompt
-            .iter()
-            .chain(self.machine.committed())
-            .skip(start)
-            .take(end - start)
-            .copied()
-            .collect();
+        let tokens = self.known(start..end);
         let block = &mut self.claim.blocks[self.published];
         if self.retain && cache.has(self.claim.node, &tokens) {
             // Somebody may be reading its block: it can't be exchanged for the cache's, and what follows stays out too.
@@ -214,6 +212,74 @@ impl Sequence {
             return;
         }
         (self.claim.node, *block) = cache.publish(self.claim.node, &tokens, *block);
+    }
+
+    /// Whether it has given its blocks to an older one.
+    pub(super) fn is_preempted(&self) -> bool {
+        self.claim.blocks.is_empty()
+    }
+
+    /// Whether nobody but the engine reads or writes its blocks.
+    pub(super) fn is_preemptible(&self) -> bool {
+        let is_others = self.held || self.retain || self.is_loading();
+        !is_others && !self.machine.is_done() && !self.is_preempted()
+    }
+
+    /// Whether it may need more blocks than it has.
+    pub(super) fn grows(&self) -> bool {
+        !self.is_preempted()
+            && !self.machine.is_done()
+            && self.claim.blocks.len() < self.most_blocks
+    }
+
+    /// How many tokens its blocks hold.
+    pub(super) fn room(&self) -> usize {
+        self.claim.blocks.len() * BLOCK_TOKENS
+    }
+
+    /// How many tokens are computed before the output goes on: the prompt, and of an output that is known already all but
+    /// the last token, which is evaluated for its logits.
+    pub(super) fn computed_tokens(&self) -> usize {
+        self.prompt.len() + self.machine.committed().len().saturating_sub(1)
+    }
+
+    /// How many blocks these and the step after them take.
+    pub(super) fn blocks_to_go_on(&self) -> usize {
+        blocks_for(self.computed_tokens() + 1).min(self.most_blocks)
+    }
+
+    /// The same with the next block that its output takes: with less, it would soon be in the way again.
+    pub(super) fn blocks_to_stay(&self) -> usize {
+        (self.blocks_to_go_on() + 1).min(self.most_blocks)
+    }
+
+    /// These tokens of the prompt and of what is committed.
+    pub(super) fn known(&self, range: Range<usize>) -> Vec<TokenId> {
+        let all = self.prompt.iter().chain(self.machine.committed());
+        all.skip(range.start).take(range.len()).copied().collect()
+    }
+
+    /// Gives up its blocks, to be released; what the prefix cache can use is in it.
+    pub(super) fn preempt(&mut self, cache: &mut PrefixCache) -> Vec<BlockId> {
+        self.publish_tail(cache);
+        self.machine.preempted();
+        (self.valid, self.published) = (0, 0);
+        let nothing = Claim {
+            blocks: Vec::new(),
+            shared: 0,
+            node: Node::ROOT,
+            copy: None,
+        };
+        core::mem::replace(&mut self.claim, nothing).blocks
+    }
+
+    /// Goes on in other blocks, with what they hold.
+    pub(super) fn resume(&mut self, claim: Claim) {
+        self.valid = claim.cached();
+        self.published = claim.shared;
+        self.claim = claim;
+        self.tainted = false;
+        self.apart = false;
     }
 
     /// Passes on what changed in the output.

@@ -37,10 +37,11 @@ impl Job {
         }
     }
 
-    /// The next chunk of a prompt, of at most `budget` tokens.
+    /// The next chunk of a prompt, or of prompt and output where they are computed anew, of at most `budget` tokens.
     fn prefill(index: usize, sequence: &Sequence, budget: usize) -> Self {
-        let range = sequence.valid..sequence.prompt.len().min(sequence.valid + budget);
-        let last = range.end == sequence.prompt.len();
+        let all = sequence.computed_tokens();
+        let range = sequence.valid..all.min(sequence.valid + budget);
+        let last = range.end == all;
         Self {
             logits: if last {
                 LogitsFor::Last
@@ -50,7 +51,7 @@ impl Job {
             ..Self::new(
                 index,
                 Action::Compute,
-                sequence.prompt[range.clone()].to_vec(),
+                sequence.known(range.clone()),
                 position(range.start),
             )
         }
@@ -96,9 +97,10 @@ impl Engine {
     /// Whether a step at `now` would have nothing to do.
     pub fn is_idle(&self, now: Timestamp) -> bool {
         let token_time = self.pace.token_time();
-        self.sequences.iter().all(|sequence| {
+        let mut sequences = self.sequences.iter().enumerate();
+        sequences.all(|(index, sequence)| {
             let action = sequence.next(now, token_time);
-            matches!(action, Action::Wait | Action::Done)
+            !self.can_go_on(index, &action)
         })
     }
 
@@ -112,28 +114,34 @@ impl Engine {
             .min()
     }
 
-    fn plan(&self, now: Timestamp) -> Vec<Job> {
+    /// In the order of submission: a prompt that is half done comes before one that is not begun, and blocks go to the
+    /// oldest first.
+    fn plan(&mut self, now: Timestamp) -> Vec<Job> {
         let mut budget = self.options.chunk_tokens.max(1) as usize;
         let mut jobs = Vec::new();
-        for (index, sequence) in self.sequences.iter().enumerate() {
-            let action = sequence.next(now, self.pace.token_time());
-            match &action {
-                Action::Wait | Action::Done => {}
+        for index in 0..self.sequences.len() {
+            let action = self.sequences[index].next(now, self.pace.token_time());
+            let (mut tokens, start) = match &action {
+                Action::Wait | Action::Done => continue,
+                Action::Compute => {
+                    if budget > 0 && self.resume(index) {
+                        let job = Job::prefill(index, &self.sequences[index], budget);
+                        budget -= job.tokens.len();
+                        jobs.push(job);
+                    }
+                    continue;
+                }
                 Action::Draft { token, position } | Action::Decode { token, position } => {
-                    let (tokens, start) = (vec![*token], *position);
-                    jobs.push(Job::new(index, action, tokens, start));
+                    (vec![*token], *position)
                 }
                 Action::Redraft { tokens, position } | Action::Verify { tokens, position } => {
-                    let (tokens, start) = (tokens.clone(), *position);
-                    jobs.push(Job::new(index, action, tokens, start));
+                    (tokens.clone(), *position)
                 }
-                // In the order of submission: a prompt that is half done comes before one that is not begun.
-                Action::Compute if budget > 0 => {
-                    let job = Job::prefill(index, sequence, budget);
-                    budget -= job.tokens.len();
-                    jobs.push(job);
-                }
-                Action::Compute => {}
+            };
+            let is_draft = matches!(action, Action::Draft { .. });
+            tokens.truncate(self.make_room(index, start, tokens.len(), is_draft));
+            if !tokens.is_empty() {
+                jobs.push(Job::new(index, action, tokens, start));
             }
         }
         jobs
@@ -207,8 +215,12 @@ impl Observer for Reporter<'_> {
     fn layer_written(&mut self, layer: usize, pool: &KvPool) {
         for job in self.jobs.iter().filter(|job| job.is_prefill()) {
             let sequence = &self.sequences[job.sequence];
-            self.observer
-                .layer_ready(sequence.id, layer, job.range(), sequence.view(pool));
+            let Range { start, end } = job.range();
+            let range = start..end.min(position(sequence.prompt.len()));
+            if !range.is_empty() {
+                self.observer
+                    .layer_ready(sequence.id, layer, range, sequence.view(pool));
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The engine over a model whose every answer is known, and over the real one.
 
+mod crowded;
 mod fake;
+mod growing;
 mod held;
 mod real;
 mod schedules;
@@ -41,6 +43,7 @@ impl Clients {
     fn see_one(&mut self, event: &EngineEvent) {
         match event {
             EngineEvent::PrefillDone { .. }
+            | EngineEvent::Preempted { .. }
             | EngineEvent::Redrafted { .. }
             | EngineEvent::Recomputing { .. } => {}
             EngineEvent::Token {

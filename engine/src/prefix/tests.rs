@@ -13,6 +13,7 @@ enum Op {
         kind: u8,
         length: u8,
         room: u8,
+        reserve: u8,
         whole: bool,
     },
     /// The oldest (or so) request gets its next tokens, all exact, and publishes its whole blocks.
@@ -53,15 +54,18 @@ impl World {
         }
     }
 
-    fn start(&mut self, kind: u8, prompt: usize, room: usize, matching: Match) {
+    fn start(&mut self, kind: u8, prompt: usize, (room, reserve): (usize, usize), matching: Match) {
         let tokens: Vec<_> = (0..prompt + room).map(|i| token(kind, i)).collect();
-        let blocks = tokens.len().div_ceil(BLOCK_TOKENS);
+        let blocks = prompt.div_ceil(BLOCK_TOKENS);
         let available = self.cache.available();
         let probe = self.cache.probe(&tokens[..prompt], matching);
-        let Some(claim) = self.cache.claim(&tokens[..prompt], blocks, matching) else {
+        let claim = self
+            .cache
+            .claim(&tokens[..prompt], blocks, reserve, matching);
+        let Some(claim) = claim else {
             assert!(
-                available < blocks,
-                "a claim of {blocks} failed with {available} available"
+                available < blocks + reserve,
+                "a claim of {blocks} failed with {available} available, of which {reserve} are not for it"
             );
             assert_eq!(
                 self.cache.available(),
@@ -71,6 +75,7 @@ impl World {
             return;
         };
         assert_eq!(claim.blocks.len(), blocks);
+        assert!(self.cache.available() >= reserve);
         assert!(claim.cached() <= probe && claim.cached() <= prompt);
         if let Some(copy) = claim.copy {
             let from = self.contents[copy.from.0 as usize].clone();
@@ -112,7 +117,19 @@ impl World {
             return;
         };
         let mut sequence = self.live.swap_remove(index);
-        let end = (sequence.written + tokens).min(sequence.tokens.len());
+        let mut end = (sequence.written + tokens).min(sequence.tokens.len());
+        while sequence.claim.blocks.len() * BLOCK_TOKENS < end {
+            let available = self.cache.available();
+            let Some(block) = self.cache.allocate() else {
+                assert_eq!(available, 0);
+                end = end.min(sequence.claim.blocks.len() * BLOCK_TOKENS);
+                break;
+            };
+            assert_eq!(self.cache.available(), available - 1);
+            let is_taken = |other: &Sequence| other.claim.blocks.contains(&block);
+            assert!(!is_taken(&sequence) && !self.live.iter().any(is_taken));
+            sequence.claim.blocks.push(block);
+        }
         for position in sequence.written..end {
             let block = sequence.claim.blocks[position / BLOCK_TOKENS];
             self.contents[block.0 as usize][position % BLOCK_TOKENS] =
@@ -159,13 +176,14 @@ fn a_claim_finds_only_blocks_with_the_kv_of_its_own_prefix() {
                     kind,
                     length,
                     room,
+                    reserve,
                     whole,
                 } => {
                     let matching = if whole { Match::Blocks } else { Match::Tokens };
                     world.start(
                         kind % 12,
                         usize::from(length) + 1,
-                        usize::from(room % 80),
+                        (usize::from(room % 80), usize::from(reserve % 4)),
                         matching,
                     );
                 }
@@ -183,7 +201,7 @@ fn a_claim_finds_only_blocks_with_the_kv_of_its_own_prefix() {
 
 /// A sequence of `length` tokens that is claimed, computed, kept and released.
 fn run_once(world: &mut World, kind: u8, length: usize) -> usize {
-    world.start(kind, length, 0, Match::Tokens);
+    world.start(kind, length, (0, 0), Match::Tokens);
     let cached = world.live.last().unwrap().written;
     let last = u8::try_from(world.live.len() - 1).unwrap();
     world.grow(last, length);
@@ -221,8 +239,8 @@ fn prompts_that_part_within_a_block_share_what_they_have_in_common() {
 #[test]
 fn equal_blocks_computed_twice_are_kept_once() {
     let mut world = World::new();
-    world.start(3, 128, 0, Match::Tokens);
-    world.start(3, 128, 0, Match::Tokens);
+    world.start(3, 128, (0, 0), Match::Tokens);
+    world.start(3, 128, (0, 0), Match::Tokens);
     assert_eq!(world.cache.available(), BLOCKS as usize - 4);
     world.grow(0, 128);
     world.grow(0, 128);
@@ -236,9 +254,9 @@ fn the_least_recently_used_goes_first_and_leaves_before_parents() {
     run_once(&mut world, 2, 6 * 64);
     run_once(&mut world, 1, 6 * 64);
     // All but the first 20 tokens of kind 2 are its own. Asking for its first two blocks makes those young again.
-    world.start(2, 128, 0, Match::Blocks);
+    world.start(2, 128, (0, 0), Match::Blocks);
     world.finish(0, false);
-    world.start(6, 4 * 64, 0, Match::Blocks);
+    world.start(6, 4 * 64, (0, 0), Match::Blocks);
     let left = |kind| {
         let prompt: Vec<_> = (0..6 * 64).map(|i| token(kind, i)).collect();
         world.cache.probe(&prompt, Match::Blocks)
@@ -249,8 +267,8 @@ fn the_least_recently_used_goes_first_and_leaves_before_parents() {
 #[test]
 fn a_claim_larger_than_what_is_available_changes_nothing() {
     let mut world = World::new();
-    world.start(1, 64 * 10, 0, Match::Tokens);
-    world.start(2, 64 * 3, 0, Match::Tokens);
+    world.start(1, 64 * 10, (0, 0), Match::Tokens);
+    world.start(2, 64 * 3, (0, 0), Match::Tokens);
     assert_eq!(world.live.len(), 1);
     assert_eq!(world.cache.available(), 2);
 }

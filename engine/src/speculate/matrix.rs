@@ -31,13 +31,14 @@ const STATES: [(&str, &[Step]); 9] = [
     ("done", &[abort]),
 ];
 
-const INPUTS: [(&str, Step); 7] = [
+const INPUTS: [(&str, Step); 8] = [
     ("first token", first),
     ("anchor ready", anchor),
     ("redraft", redraft),
     ("full ready", full),
     ("failed", failed),
     ("sample", sample),
+    ("preempted", preempted),
     ("abort", abort),
 ];
 
@@ -63,6 +64,10 @@ fn failed(request: &mut Speculation) {
 
 fn sample(request: &mut Speculation) {
     request.evaluated(&[2]);
+}
+
+fn preempted(request: &mut Speculation) {
+    request.preempted();
 }
 
 fn abort(request: &mut Speculation) {

@@ -53,6 +53,8 @@ pub struct Status {
     pub waiting: u32,
     /// Blocks that the engine could give a new request.
     pub free_blocks: u32,
+    /// How often a request gave its blocks to an older one, since the engine began.
+    pub preemptions: u64,
     /// KV of transfers under way, as BF16, in bytes.
     pub pending_kv_bytes: u64,
     /// Links with peers.

@@ -1,8 +1,8 @@
 //! New requests.
 
 use lynx_engine::{
-    Adjust, BLOCK_TOKENS, BlockId, KvSource, PromptError, Request as Ask, RequestId, Sampling,
-    SamplingError, Stop, SubmitError, TemplateError, TokenId,
+    Adjust, BLOCK_TOKENS, BlockId, KvSource, Longest, PromptError, Request as Ask, RequestId,
+    Sampling, SamplingError, Stop, SubmitError, TemplateError, TokenId,
 };
 use lynx_proto::engine::v1::{self as api, from_engine};
 use lynx_telemetry as telemetry;
@@ -32,10 +32,8 @@ pub(crate) enum Refusal {
         "the engine is making tokens of {0} bytes of other prompts: wait for an answer before you send more long ones"
     )]
     TextsWait(usize),
-    #[error(
-        "the prompt has at least {at_least} tokens, and the model's context {}: shorten it to {most} or fewer", .most + 1
-    )]
-    TooLong { at_least: usize, most: usize },
+    #[error("the prompt has at least {at_least} tokens, and {longest}")]
+    TooLong { at_least: usize, longest: Longest },
     #[error(transparent)]
     Encode(PromptError),
     #[error(transparent)]
@@ -47,6 +45,14 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// Why a text is no prompt, where there is room for so much.
+    pub(crate) fn prompt(error: PromptError, longest: Longest) -> Self {
+        match error {
+            PromptError::TooLong { at_least, .. } => Self::TooLong { at_least, longest },
+            other => Self::Encode(other),
+        }
+    }
+
     const fn is_retryable(&self) -> bool {
         match self {
             Self::Submit(error) => error.is_retryable(),
@@ -63,15 +69,6 @@ impl Refusal {
     }
 }
 
-impl From<PromptError> for Refusal {
-    fn from(error: PromptError) -> Self {
-        match error {
-            PromptError::TooLong { at_least, most } => Self::TooLong { at_least, most },
-            other => Self::Encode(other),
-        }
-    }
-}
-
 impl Host {
     pub(super) fn submit(&mut self, submit: api::Submit) {
         let number = submit.request;
@@ -82,7 +79,8 @@ impl Host {
                 return Ok(());
             }
             let mut submit = submit;
-            let prompt = self.opened.prompt(submit.input.take(), &|| true)?;
+            let longest = self.engine.longest();
+            let prompt = self.opened.prompt(submit.input.take(), longest, &|| true)?;
             self.take_submit(submit, prompt)
         });
         if let Err(refusal) = taken {

@@ -44,7 +44,10 @@ impl Host {
         for request in live {
             counts[usize::from(request.is_waiting())] += 1;
         }
-        counts[1] += self.encoding.len();
+        // They have tokens, and no blocks.
+        let preempted = self.engine.preempted().min(counts[0]);
+        counts[0] -= preempted;
+        counts[1] += preempted + self.encoding.len();
         if !self.load.is_due(counts, now.engine) {
             return;
         }
@@ -58,6 +61,7 @@ impl Host {
             free_blocks: number(self.engine.free_blocks()),
             token_time_ns: u64::try_from(token_time).unwrap_or(u64::MAX),
             memory_bytes: memory::peak_without(weights).unwrap_or(0),
+            preemptions: self.engine.preemptions(),
         }));
     }
 }

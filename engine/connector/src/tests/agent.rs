@@ -157,6 +157,7 @@ fn options(folder: &TempDir, role: Role, blocks: u32) -> Options {
         pool_file: "kv".to_owned(),
         threads: NonZeroUsize::MIN,
         kv_blocks: blocks,
+        max_tokens: u32::MAX,
         chunk_tokens: 64,
         max_draft: 64,
         telemetry: Settings::new("lynx-engine"),

@@ -9,6 +9,9 @@ use super::plain::{Seen, prompt, submit};
 use super::{Agent, opened};
 use crate::Role;
 
+/// Blocks for the model's context: what is beyond is refused before it takes long.
+const WHOLE: u32 = 128;
+
 fn long(request: u64, bytes: usize) -> Said {
     let text = "A lynx moves through deep snow at night. ".repeat(bytes / 41);
     Said::Submit(api::Submit {
@@ -21,7 +24,7 @@ fn long(request: u64, bytes: usize) -> Said {
 
 #[test]
 fn a_prompt_of_megabytes_does_not_hold_up_the_tokens_of_others() {
-    let (_agent, mut link) = Agent::with_engine(Role::Decode, 16);
+    let (_agent, mut link) = Agent::with_engine(Role::Decode, WHOLE);
     link.say(Said::Submit(submit(1, prompt(20), 500)));
     link.say(slow(2));
     let mut meanwhile = Seen::default();
@@ -57,7 +60,7 @@ fn slow(request: u64) -> Said {
 
 #[test]
 fn prompts_that_were_given_up_hold_up_nobody() {
-    let (_agent, mut link) = Agent::with_engine(Role::Decode, 48);
+    let (_agent, mut link) = Agent::with_engine(Role::Decode, WHOLE);
     // Any of them would be answered or refused, were it made tokens to its end: nothing is heard of them but this.
     for request in 1..=40 {
         link.say(slow(request));
@@ -93,7 +96,7 @@ fn a_prompt_of_megabytes_is_refused_with_a_number() {
 
 #[test]
 fn prompts_beyond_what_may_wait_are_to_come_again() {
-    let (_agent, mut link) = Agent::with_engine(Role::Decode, 16);
+    let (_agent, mut link) = Agent::with_engine(Role::Decode, WHOLE);
     link.say(slow(1));
     link.say(slow(2));
     for request in 3..=8 {
@@ -118,7 +121,7 @@ fn a_long_prompt_that_fits_is_answered_as_a_short_one() {
 
 #[test]
 fn a_prompt_that_is_given_up_while_it_becomes_tokens_has_one_last_word() {
-    let (_agent, mut link) = Agent::with_engine(Role::Decode, 16);
+    let (_agent, mut link) = Agent::with_engine(Role::Decode, WHOLE);
     link.say(slow(1));
     link.say(Said::Abort(api::Abort { request: 1 }));
     let seen = Seen::default().until_the_end(&mut link, 1);

@@ -215,16 +215,53 @@ fn every_layer_of_every_token_is_published_once() {
 }
 
 #[test]
+fn requests_that_ask_for_all_there_is_run_side_by_side_and_take_turns_where_room_ends() {
+    let (_agent, mut link) = Agent::with_engine(Role::Decode, 5);
+    let prompts = [prompt(30), prompt(90)];
+    for (request, prompt) in (1..).zip(&prompts) {
+        link.say(Said::Submit(submit(request, prompt.clone(), u32::MAX)));
+    }
+    let mut seen = [(); 2].map(|()| Seen::default());
+    while seen.iter().any(|seen| seen.finished.is_none()) {
+        let heard = link.hear();
+        let number = match &heard {
+            Heard::Progress(progress) => progress.request,
+            Heard::Finished(finished) => finished.request,
+            other => panic!("{other:?}"),
+        };
+        seen[usize::from(number == 2)].see(heard, number);
+        if number == 1 {
+            let is_alone = seen[0].tokens.len() > 20 && seen[1].tokens.is_empty();
+            assert!(!is_alone, "the second waits for the end of the first");
+        }
+    }
+    for (seen, prompt) in seen.iter().zip(&prompts) {
+        let room = 5 * 64 - u32::try_from(prompt.len()).unwrap();
+        assert_eq!(seen.tokens, expected(prompt, room));
+        let finished = seen.finished.as_ref().unwrap();
+        assert_eq!(finished.reason(), api::FinishReason::Length);
+    }
+    link.wait_for_free_blocks(5);
+    let report = link.report.as_ref().unwrap();
+    assert!(report.preemptions > 0 && report.waiting == 0);
+}
+
+#[test]
 fn what_can_not_be_done_is_refused_and_says_whether_to_try_again() {
     let (_agent, mut link) = Agent::with_engine(Role::Decode, 4);
-    link.say(Said::Submit(submit(1, prompt(100), 300)));
-    assert!(refused(&mut link).0.contains("the engine has 4"));
+    link.say(Said::Submit(submit(1, prompt(256), 1)));
+    let Heard::Refused(refusal) = link.hear() else {
+        panic!("it was taken")
+    };
+    assert!(refusal.too_long && !refusal.retryable);
+    let words = "256 tokens, and the engine room for 256: shorten it to 255 or fewer, or start the engine with a larger --max-tokens";
+    assert!(refusal.reason.contains(words), "{}", refusal.reason);
     link.say(Said::Submit(api::Submit::default()));
     let (reason, retryable) = refused(&mut link);
     assert!(reason.contains("no input") && !retryable, "{reason}");
     link.say(Said::Prefill(api::Prefill::default()));
     assert!(refused(&mut link).0.contains("a decode engine"));
-    let mut waiting = submit(2, prompt(100), 100);
+    let mut waiting = submit(2, prompt(170), 60);
     waiting.transfer = true;
     link.say(Said::Submit(waiting.clone()));
     assert!(matches!(link.hear(), Heard::Expect(_)));
@@ -233,5 +270,6 @@ fn what_can_not_be_done_is_refused_and_says_whether_to_try_again() {
     assert!(refused(&mut link).0.contains("number of its own"));
     link.say(Said::Submit(submit(3, prompt(20), 20)));
     let (reason, retryable) = refused(&mut link);
-    assert!(reason.contains("0 of 4 are free") && retryable, "{reason}");
+    let words = "room for 64 tokens of KV, and 0 of 256 are free";
+    assert!(reason.contains(words) && retryable, "{reason}");
 }

@@ -83,7 +83,7 @@ fn what_another_writes_into_the_file_while_it_holds_a_request_is_what_the_reques
     let id = engine.submit(asked).unwrap();
     engine.hold(id, NOW).unwrap();
     let blocks = engine.blocks(id).unwrap().to_vec();
-    assert_eq!(blocks.len(), 150_usize.div_ceil(64));
+    assert_eq!(blocks.len(), 131_usize.div_ceil(64));
     let mut kv = SequenceKvMut {
         pool: &mut writer,
         blocks: &blocks,

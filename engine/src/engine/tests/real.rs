@@ -20,6 +20,7 @@ fn engine() -> Engine {
         threads: NonZeroUsize::new(2).unwrap(),
         chunk_tokens: 40,
         max_draft: 12,
+        ..EngineOptions::default()
     };
     Engine::new(test_model(), Arc::new(tokenizer), options).unwrap()
 }

@@ -6,7 +6,7 @@ use crate::{Adjust, Sampling, Stop};
 
 use lynx_units::Timestamp;
 
-const BLOCKS: u32 = 14;
+const BLOCKS: u32 = 10;
 
 #[derive(Clone, Copy, Debug, bolero::TypeGenerator)]
 enum Op {
@@ -128,7 +128,8 @@ impl World {
             assert_eq!(read(&kv, position), *row, "a cached row is wrong");
         }
         self.clients.0.insert(id, Client::default());
-        let (plain, logprobs) = decode(&request, request.max_tokens);
+        let room = BLOCKS * 64 - u32::try_from(request.prompt.len()).unwrap();
+        let (plain, logprobs) = decode(&request, request.max_tokens.min(room));
         self.cases.push(Case {
             id,
             plain,
@@ -176,7 +177,8 @@ impl World {
                 retain,
             } => self.submit(Request {
                 prompt: prompt(kind, usize::from(length) + 1),
-                max_tokens: u32::from(max_tokens % 40) + 1,
+                // Often more than all blocks hold.
+                max_tokens: 1 + u32::from(max_tokens % 32).pow(2),
                 sampling: if seed % 2 == 0 {
                     Sampling::GREEDY
                 } else {
@@ -250,7 +252,7 @@ impl World {
             let which = u8::try_from(index).unwrap();
             self.apply(Op::Failed(which));
         }
-        for _ in 0..2000 {
+        for _ in 0..20_000 {
             if self.engine.is_idle(self.now) {
                 break;
             }

@@ -137,10 +137,9 @@ fn requests_that_make_no_sense_are_refused_with_what_to_do() {
             false,
         ),
         (request(1, 0, KvSource::Compute), "max_tokens", false),
-        (request(1000, 1, KvSource::Compute), "999 or fewer", false),
         (
             request(700, 50, KvSource::Compute),
-            "the engine has 10",
+            "room for 640: shorten it to 639 or fewer, or start the engine with a larger --max-tokens",
             false,
         ),
     ];
@@ -154,7 +153,19 @@ fn requests_that_make_no_sense_are_refused_with_what_to_do() {
     assert!(refused(&mut engine, strange).0.contains("position 3"));
     engine.submit(request(500, 50, KvSource::Compute)).unwrap();
     let (message, again) = refused(&mut engine, request(100, 50, KvSource::Compute));
-    assert!(message.contains("1 of 10 are free") && again, "{message}");
+    let words = "room for 128 tokens of KV, and 64 of 640 are free";
+    assert!(message.contains(words) && again, "{message}");
+}
+
+#[test]
+fn a_prompt_longer_than_the_context_is_told_so() {
+    let mut engine = engine(EngineOptions::default());
+    let error = engine.submit(request(1000, 1, KvSource::Compute));
+    let message = error.unwrap_err().to_string();
+    assert!(
+        message.contains("the model's context 1000: shorten it to 999 or fewer"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -34,6 +34,7 @@ impl Decoder {
             running: report.running,
             waiting: report.waiting.saturating_add(waiting),
             free_blocks: report.free_blocks,
+            preemptions: report.preemptions,
             pending_kv_bytes: pending.sum(),
             links: self.peers.links(),
             token_time_ns: report.token_time_ns,

@@ -78,7 +78,8 @@ impl Scrape {
         out.one(&agent::RUNNING, status.running.into())?;
         out.one(&agent::WAITING, status.waiting.into())?;
         out.one(&agent::TOKEN_TIME, number(status.token_time_ns) / NANOS)?;
-        out.one(&agent::FREE_BLOCKS, status.free_blocks.into())
+        out.one(&agent::FREE_BLOCKS, status.free_blocks.into())?;
+        out.one(&agent::PREEMPTIONS, number(status.preemptions))
     }
 
     fn requests(&self, out: &mut Out<'_>) -> fmt::Result {

@@ -50,6 +50,7 @@ fn everything_that_is_known_is_told_in_the_open_metrics_format() {
     counters.pace.first_token[1].observe(0.125);
     status.send_modify(|status| {
         status.running = 2;
+        status.preemptions = 3;
         status.anchor_eighths = 28;
         status.links = vec![link("prefill-0", true)];
     });

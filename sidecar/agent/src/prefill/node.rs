@@ -311,6 +311,7 @@ impl Node {
             running: self.report.running,
             waiting: self.report.waiting,
             free_blocks: self.report.free_blocks,
+            preemptions: self.report.preemptions,
             pending_kv_bytes: owed.sum(),
             links: self.link_statuses(),
             token_time_ns: self.report.token_time_ns,
