@@ -287,10 +287,14 @@ class Incomings:
         one = Incoming(next(self._numbers), list(prompt), from_token, blocks, self._now())
         self._by_id[request_id] = one
         self._by_number[one.number] = one
-        expect = api.Expect(request=one.number, tokens=prompt, blocks=blocks, from_token=from_token, sampling=sampling)
-        # Agents of before this field know no other engine's requests either.
-        if "client" in api.Expect.DESCRIPTOR.fields_by_name:
-            expect.client = client
+        expect = api.Expect(
+            request=one.number,
+            tokens=prompt,
+            blocks=blocks,
+            from_token=from_token,
+            sampling=sampling,
+            client=client,
+        )
         self._tell(api.FromEngine(expect=expect))
         return one
 

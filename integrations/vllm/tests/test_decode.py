@@ -68,7 +68,7 @@ def test_the_agent_is_asked_once_by_a_number_of_the_engines_own(incomings: Incom
     assert told.kinds() == ["expect"]
     asked = told[0].expect
     assert asked.request & OWN
-    assert (asked.from_token, len(asked.blocks), len(asked.tokens)) == (64, 4, 200)
+    assert (asked.client, asked.from_token, len(asked.blocks), len(asked.tokens)) == (9, 64, 4, 200)
 
 
 def test_blocks_change_hands_as_the_contract_says(incomings: Incomings, told: Told, blocks: Blocks) -> None:

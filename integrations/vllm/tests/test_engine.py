@@ -117,7 +117,7 @@ def test_kv_that_comes_is_loaded_where_vllm_wants_it(folder: Path, agent: Agent,
     while incomings.expect("a", 4, PROMPT, 128, api.Sampling()) is None:
         pass
     expect = agent.hear("expect")
-    assert expect.from_token == 128
+    assert (expect.client, expect.from_token) == (4, 128)
     pool = map_pool(decode.pool.path, GEOMETRY, 12)
     sent = np.random.default_rng(2).integers(0, 1 << 16, pool[list(expect.blocks)].shape, dtype=np.uint16)
     pool[list(expect.blocks)] = sent
