@@ -199,6 +199,8 @@ group! {
             "1 where the link to this peer is up";
         LINK_ENCRYPTED: Gauge, None, Agents, "lynx_link_encrypted" [PEER]
             "1 where the link to this peer is encrypted";
+        LINK_RDMA: Gauge, None, Agents, "lynx_link_rdma" [PEER]
+            "1 where the link to this peer goes by RDMA, 0 where it goes by TCP or is down";
         LINK_RATE: Gauge, BytesPerSecond, Agents, "lynx_link_rate_bytes_per_second" [PEER]
             "What the link to this peer carries at best; 0 before it was measured";
         LINK_ROUND_TRIP: Gauge, Seconds, Agents, "lynx_link_round_trip_seconds" [PEER]
@@ -207,6 +209,8 @@ group! {
             "Links that came up; more than there are peers means that links were lost and came back";
         LINKS_ENDED: Counter, None, Agents, "lynx_links_ended_total" []
             "Links that ended, for whatever reason";
+        LINKS_WITHOUT_RDMA: Counter, None, Agents, "lynx_links_without_rdma_total" []
+            "Links that came up by TCP on an agent that would have had RDMA; its log says why";
         WIRE_BYTES: Counter, Bytes, Agents, "lynx_link_wire_bytes_total" [DIRECTIONS, PRIORITIES]
             "Bytes on the links' sockets, headers included, by the connection's priority";
         PAYLOAD_BYTES: Counter, Bytes, Agents, "lynx_link_payload_bytes_total" [PRIORITIES]

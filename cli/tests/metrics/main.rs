@@ -47,7 +47,7 @@ const SLOW: u64 = 400;
 
 /// What only many senders, lost links or broken peers move, and the tests in which they do. What those of the protocol count
 /// `lynx-agent: what_links_count_is_told_for_both_classes_and_each_reason` brings to the metric.
-const RARE: [(&Metric, &str); 6] = [
+const RARE: [(&Metric, &str); 8] = [
     (
         &agent::DROPPED_FRAMES,
         "lynx-protocol: frames_and_chunks_of_another_epoch_are_dropped_and_counted",
@@ -56,6 +56,8 @@ const RARE: [(&Metric, &str); 6] = [
         &agent::DROPPED_CHUNKS,
         "lynx-protocol: duplicates_are_tolerated_and_overlaps_end_the_transfer",
     ),
+    (&agent::LINK_RDMA, CARRYING),
+    (&agent::LINKS_WITHOUT_RDMA, CARRYING),
     (&agent::DISCARDED_BYTES, DISCARDING),
     (&agent::WITHHELD, WITHHOLDING),
     (&agent::STARVED, WITHHOLDING),
@@ -64,6 +66,7 @@ const RARE: [(&Metric, &str); 6] = [
         "lynx-agent: a_refused_transfer_is_asked_of_another_prefill_agent_under_another_number",
     ),
 ];
+const CARRYING: &str = "lynx-agent: a_link_that_has_to_do_without_rdma_works_and_says_why";
 const DISCARDING: &str =
     "lynx-protocol: a_late_chunk_of_an_ended_transfer_goes_nowhere_and_holds_no_memory";
 const WITHHOLDING: &str = "lynx-protocol: residual_credit_is_withheld_while_another_links_anchor_arrives_and_not_for_ever";

@@ -20,6 +20,7 @@ use http::uri::Authority;
 use lynx_policy::{Bounds, Fidelity, Objective};
 use lynx_telemetry::LogFormat;
 use lynx_units::{Bytes, Width};
+use lynx_verbs::{Choice, Path as RdmaPath};
 
 pub use mistakes::{Mistake, Mistakes};
 pub use print::default_file;
@@ -43,6 +44,8 @@ pub struct Config {
     pub operator: Option<String>,
     /// How KV travels.
     pub transfer: Transfer,
+    /// What links go by.
+    pub carriers: Carriers,
     /// What is encrypted, and with what.
     pub tls: Tls,
     /// What clients may do.
@@ -169,6 +172,30 @@ pub enum Anchor {
     Adaptive(Bounds),
     /// Always this.
     Fixed(Width),
+}
+
+/// What links go by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carriers {
+    /// Which of the two.
+    pub transport: Transport,
+    /// Which card.
+    pub choice: Choice,
+    /// How packets of anchors and of residuals travel.
+    pub paths: [RdmaPath; 2],
+    /// Memory that links may have registered with cards, in all.
+    pub memory: Bytes,
+}
+
+/// What links may go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// RDMA where both agents have it, TCP elsewhere.
+    Auto,
+    /// RDMA, or there is no link.
+    Rdma,
+    /// TCP.
+    Tcp,
 }
 
 /// What is encrypted, and with what.

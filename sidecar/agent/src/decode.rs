@@ -45,6 +45,7 @@ use self::asking::Told;
 use self::merging::{Done, Merging};
 use self::request::{Kv, Request};
 use self::terms::Terms;
+use crate::carriage::Carriage;
 use crate::clients::Clients;
 use crate::config::{Config, Transfer};
 use crate::control::Status;
@@ -78,6 +79,8 @@ pub struct Settings {
     pub peers: Vec<PeerAddress>,
     /// Who may be a peer.
     pub security: Security,
+    /// What carries links.
+    pub carriage: Carriage,
     /// The node's value of the deployment's topology label; empty where there is none.
     pub topology: String,
 }
@@ -108,7 +111,7 @@ pub struct Inputs {
 impl Settings {
     /// What of an agent's configuration this role uses. `life` is different for each life of the process: a new one's links
     /// are not those of the old.
-    pub fn new(config: &Config, life: &str, security: &Security) -> Self {
+    pub fn new(config: &Config, life: &str, security: &Security, carriage: &Carriage) -> Self {
         let peer = |address: &String| PeerAddress {
             address: address.clone(),
             ..PeerAddress::default()
@@ -121,6 +124,7 @@ impl Settings {
             queue: config.engine.queue,
             peers: config.peers.iter().map(peer).collect(),
             security: security.clone(),
+            carriage: carriage.clone(),
             topology: config.deployment.topology.clone(),
         }
     }
@@ -275,6 +279,7 @@ impl Decoder {
         counters.memory.of(Pool::Merge).set_limit(merge);
         let links = LinkSettings {
             security: settings.security.clone(),
+            carriage: settings.carriage.clone(),
             clock,
             budget,
             counters: Arc::clone(&counters),

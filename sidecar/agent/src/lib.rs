@@ -5,6 +5,7 @@
 //! says. What is decided is decided in `protocol` and `policy`; this crate carries it out.
 
 pub mod baseline;
+pub mod carriage;
 mod choice;
 pub mod clients;
 pub mod clock;

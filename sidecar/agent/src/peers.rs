@@ -35,6 +35,7 @@ pub(crate) use self::choosing::Ask;
 use self::choosing::Pledge;
 pub use self::choosing::{Chosen, asked_first};
 use self::told::Told;
+use crate::carriage::{Carriage, Carried};
 use crate::counters::{Counters, Pool};
 use crate::identity::Identity;
 use crate::security::Security;
@@ -48,6 +49,8 @@ pub struct LinkSettings {
     pub budget: Bytes,
     /// Who may be a peer.
     pub security: Security,
+    /// What carries links.
+    pub carriage: Carriage,
     /// Where links are counted.
     pub counters: Arc<Counters>,
     /// This node's value of the deployment's topology label; empty where there is none.
@@ -105,6 +108,8 @@ pub struct Meeting {
     pub link: ReceiverHandle,
     /// What names the link over peer control.
     pub ticket: Ticket,
+    /// What carries it.
+    pub carried: Carried,
     /// Whether it takes no new work.
     pub draining: bool,
 }
@@ -227,6 +232,7 @@ impl Peers {
                 identity: identity.clone(),
                 clock: self.settings.clock,
                 security: self.settings.security.clone(),
+                carriage: self.settings.carriage.clone(),
                 window: ReceiverConfig {
                     window: [window; 2],
                 },
@@ -279,7 +285,11 @@ impl Peers {
             }
             What::Link(..) | What::Down(_) => None,
             What::Up(meeting) => {
-                tracing::info!(peer = %peer.address.address, "linked");
+                let (address, by) = (&peer.address.address, meeting.carried.by);
+                match &meeting.carried.without_rdma {
+                    None => tracing::info!(peer = %address, by, "linked"),
+                    Some(why) => tracing::warn!(peer = %address, by, "linked, without RDMA: {why}"),
+                }
                 peer.state = State::Up(meeting);
                 peer.told = Told::new(self.settings.prefix_blocks);
                 peer.avoided_until = None;
@@ -396,9 +406,12 @@ impl Peer {
 
     fn link(&self, transport: &str) -> Link {
         let estimate = self.stats().unwrap_or_default().estimate;
-        let (up, error) = match &self.state {
-            State::Up(_) => (true, String::new()),
-            State::Down(why) => (false, why.clone()),
+        let (up, transport, error) = match &self.state {
+            State::Up(Meeting { carried, .. }) => {
+                let why = carried.without_rdma.clone();
+                (true, carried.by, why.unwrap_or_default())
+            }
+            State::Down(why) => (false, transport, why.clone()),
         };
         Link {
             peer: self.name().to_owned(),

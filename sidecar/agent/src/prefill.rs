@@ -39,6 +39,7 @@ use self::messages::Bound;
 use self::node::Node;
 use self::service::{Asked, Service};
 use self::splitting::{Split, Splitting};
+use crate::carriage::Carriage;
 use crate::control::Status;
 use crate::counters::Counters;
 use crate::drain::Drain;
@@ -90,6 +91,8 @@ pub struct Options {
     pub most_transfers: [usize; 2],
     /// Who may be a peer.
     pub security: Security,
+    /// What carries links.
+    pub carriage: Carriage,
     /// The profile of a model.
     pub choose_profile: ChooseProfile,
     /// Who may still come in, and what is in flight: transfers, until their last byte is with the decode agent.
@@ -344,6 +347,7 @@ impl Role {
         let config = LinkConfig::new(self.clock, identity.to_peer_info())?
             .with_credentials(self.options.security.data().cloned())
             .counting_insecure(self.options.security.data_failures().clone());
+        let config = self.options.carriage.carry(config);
         Ok((Arc::new(profile), identity, config))
     }
 }

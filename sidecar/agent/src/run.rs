@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::carriage::{Carriage, CarriageError};
 use crate::clients::Clients;
 use crate::config::{Config, Role};
 use crate::control::{self, Sinks, Status, Told};
@@ -74,6 +75,9 @@ pub enum RunError {
     /// What is to be encrypted can't be.
     #[error("there is no certificate to work with")]
     Tls(#[from] LoadError),
+    /// RDMA is asked for, and can't be had.
+    #[error("links can't be made as they are wanted")]
+    Carriage(#[from] CarriageError),
     /// The HTTP server has failed.
     #[error("the HTTP server failed")]
     Serve(#[source] io::Error),
@@ -93,6 +97,7 @@ pub struct Agent {
     drain_address: SocketAddr,
     prefill: Option<Prefill>,
     security: Security,
+    carriage: Carriage,
     socket: Socket,
     engines: mpsc::Receiver<Attached>,
     drain: Drain,
@@ -105,7 +110,16 @@ impl Agent {
     ///
     /// # Errors
     /// Where one can't be listened on.
-    pub async fn bind(mut config: Config) -> Result<Self, RunError> {
+    pub async fn bind(config: Config) -> Result<Self, RunError> {
+        let carriage = Carriage::open(&config.carriers, config.tls.mode)?;
+        Self::bind_by(carriage, config).await
+    }
+
+    /// The same with links that are carried so, whatever the configuration says of that.
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn bind_by(carriage: Carriage, mut config: Config) -> Result<Self, RunError> {
         descriptors::fit(&mut config);
         // Before an engine is here to be refused for it.
         config
@@ -130,7 +144,8 @@ impl Agent {
         let prefill = match config.role {
             Role::Decode => None,
             Role::Prefill => {
-                Some(Prefill::bind(prefill_options(&config, &security, &drain, &counters)).await?)
+                let options = prefill_options(&config, &security, &carriage, &drain, &counters);
+                Some(Prefill::bind(options).await?)
             }
         };
         let (socket, engines) = Socket::open(session::Options {
@@ -148,6 +163,7 @@ impl Agent {
             drain_address,
             prefill,
             security,
+            carriage,
             socket,
             engines,
             drain,
@@ -190,6 +206,7 @@ impl Agent {
             drain_address: _,
             prefill,
             security,
+            carriage,
             socket,
             engines,
             drain,
@@ -223,14 +240,13 @@ impl Agent {
         let limits = config.http.limits();
         parts.spawn(take_orders(drain_listener, orders, limits));
         if let Some(address) = config.operator.clone() {
-            let peer = prefill.as_ref().map(Prefill::control_address);
             let sources = control::Sources {
                 status: watched,
                 attachment,
                 counters: Arc::clone(&counters),
                 drain: drain.clone(),
             };
-            let hello = hello(&config, &life, peer);
+            let hello = hello(&config, &life, prefill.as_ref());
             parts.spawn(talk(address, security.clone(), hello, sources, sinks));
         }
         parts.spawn(renew(security.clone(), Arc::clone(&counters)));
@@ -241,7 +257,7 @@ impl Agent {
             }
             None => {
                 let inputs = decode_inputs(asked, engines, told, &drain, counters, status);
-                let settings = decode::Settings::new(&config, &life, &security);
+                let settings = decode::Settings::new(&config, &life, &security, &carriage);
                 parts.spawn(answer(settings, inputs));
             }
         }
@@ -349,6 +365,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
 fn prefill_options(
     config: &Config,
     security: &Security,
+    carriage: &Carriage,
     drain: &Drain,
     counters: &Arc<Counters>,
 ) -> prefill::Options {
@@ -364,6 +381,7 @@ fn prefill_options(
         most_peers: config.transfer.max_peers,
         most_transfers: [config.transfer.per_peer, config.transfer.most],
         security: security.clone(),
+        carriage: carriage.clone(),
         choose_profile: Arc::new(move |model, shape| {
             profile::choose(own.as_deref(), model, shape).map_err(|error| chain(&error))
         }),
@@ -395,12 +413,13 @@ fn decode_inputs(
     }
 }
 
-fn hello(config: &Config, life: &str, peer: Option<SocketAddr>) -> Hello {
+fn hello(config: &Config, life: &str, prefill: Option<&Prefill>) -> Hello {
     let role = match config.role {
         Role::Prefill => OperatorRole::Prefill,
         Role::Decode => OperatorRole::Decode,
     };
-    let peer_address = match (peer, config.pod.ip) {
+    let bound = prefill.map(Prefill::control_address);
+    let peer_address = match (bound, config.pod.ip) {
         (Some(bound), Some(ip)) => SocketAddr::new(ip, bound.port()).to_string(),
         _ => String::new(),
     };

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use lynx_policy::{Bounds, Fidelity, Objective};
 use lynx_telemetry::{LogFormat, check_filter};
 use lynx_units::Width;
+use lynx_verbs::{Choice, Path as RdmaPath};
 
 use super::fields::{find, path};
 use super::mistakes::Mistakes;
 use super::read::Raw;
 use super::{
-    Anchor, Config, Deployment, Engine, Http, Listen, Pod, Role, Telemetry, Tls, TlsMode, Transfer,
-    values,
+    Anchor, Carriers, Config, Deployment, Engine, Http, Listen, Pod, Role, Telemetry, Tls, TlsMode,
+    Transfer, Transport, values,
 };
 
 /// A Unix socket's path has 108 bytes, and some systems have fewer.
@@ -54,6 +55,7 @@ pub(super) fn build(raw: Raw) -> Result<Config, Mistakes> {
         ),
         operator: reader.optional(path::OPERATOR_ADDRESS, values::url),
         transfer: transfer(&mut reader),
+        carriers: carriers(&mut reader),
         tls: tls(&mut reader),
         http: Http {
             max_body: reader.one(path::MAX_BODY, values::bytes),
@@ -112,6 +114,31 @@ fn transfer(reader: &mut Reader) -> Transfer {
     }
 }
 
+fn carriers(reader: &mut Reader) -> Carriers {
+    let mut class = |index: usize| RdmaPath {
+        service_level: reader.one(path::SERVICE_LEVELS[index], |text| number(text, 0, 7)),
+        traffic_class: reader.one(path::TRAFFIC_CLASSES[index], |text| text.parse().ok()),
+        ..RdmaPath::default()
+    };
+    Carriers {
+        paths: [class(0), class(1)],
+        transport: reader.one(path::TRANSPORT, |text| match text {
+            "auto" => Some(Transport::Auto),
+            "rdma" => Some(Transport::Rdma),
+            "tcp" => Some(Transport::Tcp),
+            _ => None,
+        }),
+        choice: Choice {
+            device: reader.optional(path::RDMA_DEVICE, |text| {
+                word(text).filter(|text| !text.contains([':', '*', '/']))
+            }),
+            port: reader.optional(path::RDMA_PORT, |text| number(text, 1, u8::MAX)),
+            index: reader.optional(path::RDMA_GID_INDEX, |text| text.parse().ok()),
+        },
+        memory: reader.one(path::RDMA_MEMORY, values::bytes),
+    }
+}
+
 fn tls(reader: &mut Reader) -> Tls {
     Tls {
         mode: reader.one(path::TLS_MODE, |text| match text {
@@ -151,6 +178,12 @@ fn together(config: &Config, raw: &mut Raw) {
         raw.mistake(
             path::PEERS,
             "only a decode agent has peers: decode agents call prefill agents",
+        );
+    }
+    if config.carriers.transport == Transport::Tcp && config.carriers.choice != Choice::default() {
+        raw.mistake(
+            path::RDMA_DEVICE,
+            "with transfer.transport tcp no card is used: leave device, port and gidIndex out, or take auto or rdma",
         );
     }
     if config.tls.mode != TlsMode::Off && config.tls.directory.is_none() {

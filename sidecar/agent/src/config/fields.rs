@@ -47,6 +47,20 @@ pub(super) mod path {
     pub(in super::super) const MESSAGE_MEMORY: &str = "transfer.messageMemory";
     pub(in super::super) const MAX_PEERS: &str = "transfer.maxPeers";
     pub(in super::super) const PREFIX_BLOCKS: &str = "transfer.prefixBlocks";
+    pub(in super::super) const TRANSPORT: &str = "transfer.transport";
+    pub(in super::super) const RDMA_DEVICE: &str = "transfer.rdma.device";
+    pub(in super::super) const RDMA_PORT: &str = "transfer.rdma.port";
+    pub(in super::super) const RDMA_GID_INDEX: &str = "transfer.rdma.gidIndex";
+    pub(in super::super) const RDMA_MEMORY: &str = "transfer.rdma.memory";
+    /// By [`Priority::index`](lynx_units::Priority::index), as the next.
+    pub(in super::super) const SERVICE_LEVELS: [&str; 2] = [
+        "transfer.rdma.anchor.serviceLevel",
+        "transfer.rdma.residual.serviceLevel",
+    ];
+    pub(in super::super) const TRAFFIC_CLASSES: [&str; 2] = [
+        "transfer.rdma.anchor.trafficClass",
+        "transfer.rdma.residual.trafficClass",
+    ];
     pub(in super::super) const TLS_MODE: &str = "tls.mode";
     pub(in super::super) const TLS_DIRECTORY: &str = "tls.directory";
     pub(in super::super) const TLS_PEER_NAME: &str = "tls.peerName";
@@ -69,6 +83,8 @@ const ADDRESS: &str = "an address and port, such as 0.0.0.0:8080 or [::]:8080";
 const BITS: &str = "bits between 1 and 8 in steps of 0.125, such as 4 or 3.5";
 const TEXT: &str = "a text without spaces";
 const TIME: &str = "numbers with ms, s, m or h, such as 30s or 1m30s";
+const LEVEL: &str = "a number from 0 to 7";
+const BYTE: &str = "a number from 0 to 255";
 const SIZE: &str = "bytes, or a number and Ki, Mi or Gi, such as 64Mi, above 0";
 
 /// In the order in which people read them: paths of one section are neighbours.
@@ -288,6 +304,60 @@ pub(super) const FIELDS: &[Field] = &[
         default: "65536",
         allowed: "a number from 0 to 10000000",
         about: "The newest cached blocks (64 tokens each) that a prefill agent tells of, and a decode agent remembers of each peer.",
+    },
+    Field {
+        path: path::TRANSPORT,
+        default: "auto",
+        allowed: "auto, rdma or tcp",
+        about: "What links go by: RDMA where both agents have it and TCP elsewhere, RDMA or nothing, or TCP. RDMA isn't encrypted: with tls.mode all, auto is TCP.",
+    },
+    Field {
+        path: path::RDMA_DEVICE,
+        default: "",
+        allowed: "an RDMA device's name, such as mlx5_0",
+        about: "The card of all links. Without one: for each the card that reaches its peer.",
+    },
+    Field {
+        path: path::RDMA_PORT,
+        default: "",
+        allowed: "a number from 1 to 255",
+        about: "The card's port. Without one: any.",
+    },
+    Field {
+        path: path::RDMA_GID_INDEX,
+        default: "",
+        allowed: BYTE,
+        about: "The index of the GID. Without one: a RoCEv2 address.",
+    },
+    Field {
+        path: path::RDMA_MEMORY,
+        default: "1Gi",
+        allowed: SIZE,
+        about: "Memory that links may have registered with cards, in all: 17 MiB for each. Links for which there is none go by TCP, or aren't made.",
+    },
+    Field {
+        path: path::SERVICE_LEVELS[0],
+        default: "0",
+        allowed: LEVEL,
+        about: "The service level of anchors: on RoCE the priority of tagged frames. Both agents say the same.",
+    },
+    Field {
+        path: path::TRAFFIC_CLASSES[0],
+        default: "0",
+        allowed: BYTE,
+        about: "The traffic class of anchors: the IP header's byte, DSCP times four. Both agents say the same.",
+    },
+    Field {
+        path: path::SERVICE_LEVELS[1],
+        default: "0",
+        allowed: LEVEL,
+        about: "The service level of residuals.",
+    },
+    Field {
+        path: path::TRAFFIC_CLASSES[1],
+        default: "0",
+        allowed: BYTE,
+        about: "The traffic class of residuals.",
     },
     Field {
         path: path::TLS_MODE,

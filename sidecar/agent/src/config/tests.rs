@@ -42,6 +42,8 @@ fn a_whole_file_is_read() {
           allowProvisional: false
           deadline: 250ms
           receiveBuffer: 1Gi
+          transport: rdma
+          rdma: {device: mlx5_1, port: 1, gidIndex: 3, memory: 2Gi, anchor: {serviceLevel: 3, trafficClass: 104}}
         http: {maxBody: 64Ki, admin: true}
         drain: {deadline: 1h5m}
         telemetry: {otlpEndpoint: 'http://collector:4317', sampling: 0.25, logFormat: json, log: debug}";
@@ -55,6 +57,14 @@ fn a_whole_file_is_read() {
         Anchor::Fixed(Width::from_eighths(28).unwrap())
     );
     assert_eq!(config.transfer.deadline, Duration::from_millis(250));
+    let carriers = &config.carriers;
+    assert_eq!(carriers.transport, Transport::Rdma);
+    assert_eq!(carriers.choice.to_string(), "mlx5_1:1:3");
+    assert_eq!(carriers.memory, Bytes::new(2 << 30));
+    let classes = carriers
+        .paths
+        .map(|path| (path.service_level, path.traffic_class));
+    assert_eq!(classes, [(3, 104), (0, 0)]);
     assert_eq!(config.transfer.receive_buffer, Bytes::new(1 << 30));
     assert_eq!(config.drain_deadline, Duration::from_secs(3900));
     assert!(config.http.admin && !config.transfer.allow_provisional);
@@ -102,6 +112,8 @@ fn fields_that_do_not_fit_together_are_told() {
     let found = mistakes("{role: prefill, peers: ['a:1'], operator: {address: 'http://o:1'}}");
     let at: Vec<&str> = found.iter().map(|(at, _)| at.as_str()).collect();
     assert_eq!(at, ["peers", "deployment.name", "pod.ip"]);
+    let found = mistakes("{transfer: {transport: tcp, rdma: {gidIndex: 3}}}");
+    assert_eq!(found[0].0, "transfer.rdma.device");
     let found = mistakes("{role: prefill, listen: {http: '0.0.0.0:7400'}}");
     assert_eq!(found[0].0, "listen.peer");
     assert!(found[0].1.contains("listen.http"), "{found:?}");
@@ -124,6 +136,12 @@ fn values_out_of_range_are_refused() {
         "{transfer: {deadline: 100000h}}",
         "{transfer: {deadline: 99999999999999999999s}}",
         "{transfer: {receiveBuffer: 0}}",
+        "{transfer: {transport: infiniband}}",
+        "{transfer: {rdma: {device: 'mlx5_0:1'}}}",
+        "{transfer: {rdma: {port: 0}}}",
+        "{transfer: {rdma: {gidIndex: 256}}}",
+        "{transfer: {rdma: {anchor: {serviceLevel: 8}}}}",
+        "{transfer: {rdma: {residual: {trafficClass: 256}}}}",
         "{transfer: {receiveBuffer: 99999999999999Gi}}",
         "{transfer: {anchor: {bits: 0.5}}}",
         "{transfer: {anchor: {bits: 8.125}}}",

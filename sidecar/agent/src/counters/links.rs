@@ -11,6 +11,8 @@ use lynx_protocol::sender::SenderStats;
 use lynx_transport::{LinkStats, ReceiverHandle, SenderHandle, Watched};
 use lynx_units::Bytes;
 
+use crate::carriage::Carried;
+
 /// Sums over links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkSums {
@@ -18,6 +20,8 @@ pub struct LinkSums {
     pub opened: u64,
     /// Links that ended.
     pub ended: u64,
+    /// Links that came up by TCP on an agent that would have had RDMA.
+    pub without_rdma: u64,
     /// Bytes given to sockets, headers included, by [`Priority::index`](lynx_units::Priority::index).
     pub wire_sent: [Bytes; 2],
     /// Bytes taken from sockets, likewise.
@@ -72,13 +76,13 @@ pub struct Counted {
 
 impl Links {
     /// A link is up on which this agent receives.
-    pub fn receiving(self: &Arc<Self>, link: &ReceiverHandle) -> Counted {
-        self.add(Figures::Receiver(link.watch_stats()))
+    pub fn receiving(self: &Arc<Self>, link: &ReceiverHandle, carried: &Carried) -> Counted {
+        self.add(Figures::Receiver(link.watch_stats()), carried)
     }
 
     /// A link is up on which this agent sends.
-    pub fn sending(self: &Arc<Self>, link: &SenderHandle) -> Counted {
-        self.add(Figures::Sender(link.watch_stats()))
+    pub fn sending(self: &Arc<Self>, link: &SenderHandle, carried: &Carried) -> Counted {
+        self.add(Figures::Sender(link.watch_stats()), carried)
     }
 
     /// Sums over the links that are up and those that are over.
@@ -97,11 +101,12 @@ impl Links {
         self.lock().over = over;
     }
 
-    fn add(self: &Arc<Self>, figures: Figures) -> Counted {
+    fn add(self: &Arc<Self>, figures: Figures, carried: &Carried) -> Counted {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
         state.over.opened += 1;
+        state.over.without_rdma += u64::from(carried.without_rdma.is_some());
         state.up.push((number, figures));
         Counted {
             links: Arc::clone(self),

@@ -1,5 +1,6 @@
 //! The whole role over real sockets, with everything that can go wrong.
 
+mod carrying;
 mod choosing;
 mod engine;
 mod leaving;

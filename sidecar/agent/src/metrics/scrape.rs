@@ -193,6 +193,9 @@ fn peers(out: &mut Out<'_>, links: &[Link]) -> fmt::Result {
     each(&agent::LINK_ENCRYPTED, out, |link| {
         flag(link.transport.contains("TLS"))
     })?;
+    each(&agent::LINK_RDMA, out, |link| {
+        flag(link.transport == "RDMA")
+    })?;
     each(&agent::LINK_RATE, out, |link| number(link.rate_bps) / 8.0)?;
     each(&agent::LINK_ROUND_TRIP, out, |link| {
         number(link.round_trip_ns) / NANOS
@@ -203,6 +206,7 @@ fn peers(out: &mut Out<'_>, links: &[Link]) -> fmt::Result {
 fn sockets(out: &mut Out<'_>, links: &LinkSums) -> fmt::Result {
     out.one(&agent::LINKS_OPENED, number(links.opened))?;
     out.one(&agent::LINKS_ENDED, number(links.ended))?;
+    out.one(&agent::LINKS_WITHOUT_RDMA, number(links.without_rdma))?;
     let [sent, received] = [links.wire_sent, links.wire_received];
     let wire = [("sent", sent), ("received", received)];
     let wire = wire.iter().flat_map(|(direction, bytes)| {

@@ -122,6 +122,7 @@ fn what_links_count_is_told_for_both_classes_and_each_reason() {
     sources.counters.links.set_over(LinkSums {
         opened: 21,
         ended: 20,
+        without_rdma: 19,
         wire_sent: bytes(1, 2),
         wire_received: bytes(3, 4),
         payload: bytes(5, 6),

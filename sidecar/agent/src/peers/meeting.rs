@@ -17,6 +17,7 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{Meeting, News, PeerId, Tell, What, watching};
+use crate::carriage::{Carriage, Carried};
 use crate::counters::Links;
 use crate::identity::Identity;
 use crate::run::chain;
@@ -41,6 +42,7 @@ pub(super) struct Invitation {
     pub(super) identity: Identity,
     pub(super) clock: Clock,
     pub(super) security: Security,
+    pub(super) carriage: Carriage,
     pub(super) window: ReceiverConfig,
     pub(super) book: Arc<CreditBook>,
     pub(super) links: Arc<Links>,
@@ -173,11 +175,13 @@ async fn meet(
             let config = LinkConfig::new(invitation.clock, invitation.identity.to_peer_info())?
                 .with_credentials(invitation.security.data().cloned())
                 .counting_insecure(invitation.security.data_failures().clone());
+            let config = invitation.carriage.carry(config);
             &mut dialler.insert((data, Dialler::new(data, config))).1
         }
     };
     let connected = dialler.try_connect().await?;
     let ticket = connected.ticket().clone();
+    let carried = Carried::of(&connected, &invitation.security);
     let (link, events) = connected.into_receiver(invitation.window, &invitation.book)?;
     let draining = answer.draining;
     Ok((
@@ -185,6 +189,7 @@ async fn meet(
             channel,
             link,
             ticket,
+            carried,
             draining,
         },
         events,
@@ -228,7 +233,7 @@ async fn resolve(control_host: &str, data: &str) -> Result<SocketAddr, MeetError
 /// must be told all the same.
 async fn pass_on(invitation: &Invitation, meeting: Meeting, events: ReceiverEvents) -> bool {
     let (channel, epoch) = (meeting.channel.clone(), meeting.link.epoch());
-    let _counted = invitation.links.receiving(&meeting.link);
+    let _counted = invitation.links.receiving(&meeting.link, &meeting.carried);
     if !invitation.tell(What::Up(meeting)) {
         return false;
     }

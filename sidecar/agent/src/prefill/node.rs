@@ -20,6 +20,7 @@ use super::service::Asked;
 use super::serving::{Owed, Serving};
 use super::splitting::Splitting;
 use super::{Role, Signal, refuse_command};
+use crate::carriage::Carried;
 use crate::clock;
 use crate::control::Status as AgentStatus;
 use crate::counters::Counters;
@@ -27,6 +28,7 @@ use crate::drain::Drain;
 use crate::identity::Identity;
 use crate::prefix::Salt;
 use crate::requests::{Command, Refusal};
+use crate::security::Security;
 use crate::seldom::{Seldom, more};
 use crate::session::Engine;
 use crate::upstream::Upstream;
@@ -63,8 +65,7 @@ pub(super) struct Node {
     pub(super) signals: mpsc::UnboundedSender<Signal>,
     /// The engine's own HTTP server, where it has one.
     pub(super) upstream: Option<Upstream>,
-    /// What carries links, for people.
-    transport: &'static str,
+    security: Security,
     /// Who asked to forget, and is to be told of it: before the engine is asked, and after.
     to_forget: Vec<oneshot::Sender<Result<(), Refusal>>>,
     forgetting: Vec<oneshot::Sender<Result<(), Refusal>>>,
@@ -78,6 +79,8 @@ pub(super) struct Linked {
     pub(super) handle: SenderHandle,
     /// Who its certificate says that it is; nobody where links are in clear.
     pub(super) identity: Option<PeerIdentity>,
+    /// What carries it.
+    carried: Carried,
     /// Where it comes from.
     from: IpAddr,
 }
@@ -129,7 +132,7 @@ impl Node {
             data,
             signals: role.signals.clone(),
             upstream: role.options.upstream.clone(),
-            transport: role.options.security.transport(),
+            security: role.options.security.clone(),
             to_forget: Vec::new(),
             forgetting: Vec::new(),
             next_request: role.next_request,
@@ -158,15 +161,26 @@ impl Node {
             }
             return;
         }
+        let carried = Carried::of(&connected, &self.security);
         if let Some(unsaid) = self.lines.up.happened(Instant::now()) {
-            tracing::info!(peer = name, %address, unsaid = more(unsaid), "a decode agent's link is up");
+            let unsaid = more(unsaid);
+            let by = carried.by;
+            match &carried.without_rdma {
+                None => {
+                    tracing::info!(peer = name, %address, by, unsaid, "a decode agent's link is up")
+                }
+                Some(why) => {
+                    tracing::warn!(peer = name, %address, by, unsaid, "a decode agent's link is up, without RDMA: {why}");
+                }
+            }
         }
         let (handle, mut events) = connected.into_sender();
-        let counted = self.counters.links.sending(&handle);
+        let counted = self.counters.links.sending(&handle, &carried);
         let linked = Linked {
             name,
             handle,
             identity,
+            carried,
             from,
         };
         self.links.insert(ticket.clone(), linked);
@@ -327,9 +341,8 @@ impl Node {
 
     /// What is known of the links, one per name: an agent that has come back may have its lost link still.
     fn link_statuses(&self) -> Vec<Link> {
-        let transport = self.transport;
         let each = self.links.values();
-        let each = each.map(|linked| (&linked.name, link_status(linked, transport)));
+        let each = each.map(|linked| (&linked.name, link_status(linked)));
         each.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
@@ -406,20 +419,25 @@ impl Node {
 }
 
 /// What is known of a link that is up.
-fn link_status(linked: &Linked, transport: &str) -> Link {
-    let Linked { name, handle, .. } = linked;
+fn link_status(linked: &Linked) -> Link {
+    let Linked {
+        name,
+        handle,
+        carried,
+        ..
+    } = linked;
     let estimate = handle.stats().estimate;
     // Links are known by the peer's name and its life; people know pods.
     let pod = name.split_once(" (").map_or(name.as_str(), |(pod, _)| pod);
     Link {
         peer: pod.to_owned(),
         up: true,
-        transport: transport.to_owned(),
+        transport: carried.by.to_owned(),
         rate_bps: estimate.rate.bits_per_second(),
         round_trip_ns: estimate
             .round_trip
             .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
-        error: String::new(),
+        error: carried.without_rdma.clone().unwrap_or_default(),
     }
 }
 

@@ -74,6 +74,7 @@ impl Agent {
             most_peers: 64,
             most_transfers: [64, 256],
             security: Security::default(),
+            carriage: Carriage::default(),
             choose_profile: Arc::new(|model, shape| {
                 if model == "unknown" {
                     return Err("no such model".to_owned());

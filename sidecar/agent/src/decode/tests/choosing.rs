@@ -245,6 +245,7 @@ async fn a_prefill_agent_that_was_busy_is_asked_again_later() {
         clock: Clock::start(),
         budget: Bytes::from_mib(64),
         security: crate::security::Security::default(),
+        carriage: crate::carriage::Carriage::default(),
         counters: Arc::default(),
         topology: String::new(),
         prefix_blocks: 10,

@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
 use tonic::{Request, Response, Status};
 
+use crate::carriage::Carriage;
 use crate::coding::Coding;
 use crate::identity::Identity;
 use crate::integrity;
@@ -93,6 +94,16 @@ impl Drop for Prefill {
 impl Prefill {
     /// Has the KV of `tokens` tokens in the first blocks of a pool in `directory`.
     pub(super) async fn start(directory: &Path, tokens: u32, generation: &str) -> Self {
+        Self::start_by(&Carriage::default(), directory, tokens, generation).await
+    }
+
+    /// The same with links that are carried so.
+    pub(super) async fn start_by(
+        carriage: &Carriage,
+        directory: &Path,
+        tokens: u32,
+        generation: &str,
+    ) -> Self {
         let attach = testing::attach(Role::Prefill, super::engine::BLOCKS);
         testing::make_pool(directory, &attach, 7);
         let pool = testing::open_pool(directory, &attach, Access::Read);
@@ -102,7 +113,7 @@ impl Prefill {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let clock = Clock::start();
         let config = LinkConfig::new(clock, identity.to_peer_info()).unwrap();
-        let mut listener = Listener::bind(any, config).unwrap();
+        let mut listener = Listener::bind(any, carriage.carry(config)).unwrap();
         let control = TcpListener::bind(any).await.unwrap();
         let address = control.local_addr().unwrap();
         let shared = Arc::new(Shared {

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use super::engine::{self, COMPUTED, Engine};
 use super::prefill::Prefill;
 use super::*;
+use crate::carriage::Carriage;
 use crate::clients::Clients;
 use crate::config::{Anchor, Role, Transfer};
 use crate::control::{Sinks, told};
@@ -82,6 +83,7 @@ pub(super) fn settings(prefill: &Prefill) -> Settings {
         profile: None,
         queue: 4,
         security: Security::default(),
+        carriage: Carriage::default(),
         peers: vec![PeerAddress {
             address: prefill.address.to_string(),
             ..PeerAddress::default()
@@ -114,20 +116,33 @@ impl World {
 
     /// With everything up and linked, and an engine that has a server of its own.
     pub(super) async fn with_server(change: impl FnOnce(&mut Settings)) -> Self {
-        let mut world = Self::build(change, true).await;
+        let mut world = Self::build(&Carriage::default(), change, true).await;
         world.attach().await;
         world
     }
 
-    pub(super) async fn without_engine(change: impl FnOnce(&mut Settings)) -> Self {
-        Self::build(change, false).await
+    /// With everything up and linked, by what each of the two agents has, the prefill agent's first.
+    pub(super) async fn carried(carriages: [Carriage; 2]) -> (Self, Link) {
+        let [theirs, ours] = carriages;
+        let mut world = Self::build(&theirs, |own| own.carriage = ours, false).await;
+        world.attach().await;
+        let link = world.linked(true).await;
+        (world, link)
     }
 
-    async fn build(change: impl FnOnce(&mut Settings), has_http: bool) -> Self {
+    pub(super) async fn without_engine(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::build(&Carriage::default(), change, false).await
+    }
+
+    async fn build(
+        carriage: &Carriage,
+        change: impl FnOnce(&mut Settings),
+        has_http: bool,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let prefill_directory = directory.path().join("prefill");
         std::fs::create_dir(&prefill_directory).unwrap();
-        let prefill = Prefill::start(&prefill_directory, TOKENS, "gen-1").await;
+        let prefill = Prefill::start_by(carriage, &prefill_directory, TOKENS, "gen-1").await;
         let mut settings = settings(&prefill);
         change(&mut settings);
         let (socket, engines) = Socket::open(Options {

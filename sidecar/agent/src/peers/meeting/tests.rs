@@ -65,6 +65,10 @@ async fn a_links_end_is_told_while_the_peer_leaves_a_check_unanswered() {
         channel: endpoint.connect_lazy(),
         link: receiver,
         ticket,
+        carried: Carried {
+            by: "TCP",
+            without_rdma: None,
+        },
         draining: false,
     };
     let (news, mut told) = mpsc::unbounded_channel();
@@ -74,6 +78,7 @@ async fn a_links_end_is_told_while_the_peer_leaves_a_check_unanswered() {
         identity: identity(),
         clock,
         security: Security::default(),
+        carriage: Carriage::default(),
         window,
         book,
         links: Arc::default(),

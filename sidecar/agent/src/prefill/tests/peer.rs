@@ -20,6 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
 use super::{Agent, prefill_engine};
+use crate::carriage::Carriage;
 use crate::coding::{Coding, Received};
 use crate::identity::{Identity, profile_name};
 use crate::integrity;
@@ -61,6 +62,10 @@ impl Peer {
     }
 
     pub(super) async fn meet_with(agent: &Agent, security: &Security) -> Self {
+        Self::meet_by(agent, security, &Carriage::default()).await
+    }
+
+    pub(super) async fn meet_by(agent: &Agent, security: &Security, carriage: &Carriage) -> Self {
         let identity = identity(&prefill_engine());
         let endpoint = Endpoint::from_shared(format!("http://{}", agent.control)).unwrap();
         let channel = connect(endpoint, To::Peer, security).await;
@@ -74,7 +79,7 @@ impl Peer {
         let config = LinkConfig::new(Clock::start(), identity.to_peer_info())
             .unwrap()
             .with_credentials(security.data().cloned());
-        let connected = Dialler::new(address, config)
+        let connected = Dialler::new(address, carriage.carry(config))
             .connect(Duration::from_secs(20))
             .await
             .unwrap();

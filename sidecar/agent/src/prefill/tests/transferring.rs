@@ -5,12 +5,15 @@ use lynx_proto::engine::v1::{FinishReason, Release, Role, from_agent};
 use lynx_proto::peer::v1::transfer_event::Kind as Told;
 
 use lynx_transport::ReceiverEvent;
+use lynx_transport::emulate::Fabric;
 
 use super::peer::{Peer, next};
 use super::{Agent, BLOCKS, prefill_engine};
+use crate::carriage::Carriage;
 use crate::coding::Coding;
 use crate::method::Method;
 use crate::pool::{Access, Readable, Writable};
+use crate::security::Security;
 use crate::testing::{attach, make_pool, open_pool, soon, values};
 
 const TOKENS: u32 = 700;
@@ -19,8 +22,18 @@ const TABLE: [u32; 11] = [5, 3, 9, 0, 1, 12, 2, 15, 7, 8, 10];
 /// A transfer of a prompt of which `cached` tokens were there, from `from_token` on; the decode engine then has the very
 /// bits from there to the prompt's end, and its other rows are as they were.
 async fn arrives_as_it_was(method: Method, cached: u32, from_token: u32) {
-    let (agent, mut engine) = Agent::with_engine().await;
-    let mut peer = Peer::meet(&agent).await;
+    arrives_by(&Carriage::default(), "TCP", method, [cached, from_token]).await;
+}
+
+/// The same over a link that is carried so.
+async fn arrives_by(carriage: &Carriage, name: &str, method: Method, from: [u32; 2]) {
+    let [cached, from_token] = from;
+    let agent = Agent::start_with(|options| options.carriage = carriage.clone()).await;
+    let mut engine = agent.ready().await;
+    let mut peer = Peer::meet_by(&agent, &Security::default(), carriage).await;
+    let mut status = agent.status.clone();
+    let linked = soon(status.wait_for(|status| !status.links.is_empty())).await;
+    assert_eq!(linked.unwrap().links[0].transport, name);
     let request = peer.ask(method, TOKENS, from_token);
     let mut events = peer.transfer(&request).await.unwrap();
     let prefill = engine.hear_prefill().await;
@@ -99,6 +112,14 @@ async fn lynx_exact_arrives_bit_for_bit() {
 #[tokio::test]
 async fn bf16_arrives_bit_for_bit() {
     arrives_as_it_was(Method::Bf16, 0, 0).await;
+}
+
+#[tokio::test]
+async fn by_rdma_either_arrives_bit_for_bit() {
+    let carriage = Carriage::by(Fabric::new(1).adapter(), true);
+    for method in [Method::LynxExact, Method::Bf16] {
+        arrives_by(&carriage, "RDMA", method, [0, 0]).await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,157 @@
+//! What carries this agent's links: RDMA or TCP.
+//!
+//! Whether a certain link goes by RDMA is found when it is made, by both of its sides; here is only whether this side has it
+//! and whether it would do without. Where RDMA is asked for and this machine has none, the agent doesn't start: in a pod
+//! nothing would change that. Where it is taken if it can be had, each link that goes without says why, in the log, as a
+//! metric and to the operator.
+
+use std::sync::Arc;
+
+use lynx_transport::rdma::Adapter;
+use lynx_transport::{Carrier, Connected, LinkConfig};
+
+use crate::config::{Carriers, TlsMode, Transport};
+use crate::security::Security;
+
+/// What carries links.
+#[derive(Clone, Debug, Default)]
+pub struct Carriage {
+    adapter: Option<Arc<dyn Adapter>>,
+    only_rdma: bool,
+}
+
+/// What carries one link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// For people and for the operator.
+    pub by: &'static str,
+    /// Why it isn't RDMA, on an agent that would have had that.
+    pub without_rdma: Option<String>,
+}
+
+/// RDMA is asked for, and can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum CarriageError {
+    /// Not with this program.
+    #[error(
+        "transfer.transport is rdma, and this build has no RDMA: take one with the feature rdma, or set auto or tcp"
+    )]
+    Build,
+    /// Not on this machine.
+    #[error(
+        "transfer.transport is rdma, and no RDMA device is seen: claim one in the pod's resources (docs/rdma.md), or set auto or tcp"
+    )]
+    NoDevice,
+    /// Not without libibverbs.
+    #[error("transfer.transport is rdma, and its devices can't be listed")]
+    Library(#[source] std::io::Error),
+}
+
+impl Carriage {
+    /// By these cards, and by nothing else where `only_rdma`.
+    pub fn by(adapter: Arc<dyn Adapter>, only_rdma: bool) -> Self {
+        Self {
+            adapter: Some(adapter),
+            only_rdma,
+        }
+    }
+
+    /// As the configuration has it.
+    ///
+    /// # Errors
+    /// RDMA is asked for, and this program or this machine has none.
+    pub fn open(carriers: &Carriers, tls: TlsMode) -> Result<Self, CarriageError> {
+        let encrypts = tls == TlsMode::All;
+        match carriers.transport {
+            Transport::Tcp => Ok(Self::default()),
+            Transport::Rdma => {
+                if encrypts {
+                    tracing::warn!(
+                        "links go by RDMA, which isn't encrypted: with tls.mode all only who the peer is stays proven"
+                    );
+                }
+                required(carriers)
+            }
+            Transport::Auto if encrypts => {
+                tracing::info!(
+                    "links go by TCP: tls.mode is all, and RDMA isn't encrypted; transfer.transport rdma takes it all the same"
+                );
+                Ok(Self::default())
+            }
+            Transport::Auto => Ok(where_there_is(carriers)),
+        }
+    }
+
+    /// The same link, carried so.
+    pub fn carry(&self, link: LinkConfig) -> LinkConfig {
+        link.with_adapter(self.adapter.clone())
+            .requiring_rdma(self.only_rdma)
+    }
+}
+
+impl Carried {
+    /// What carries this link.
+    pub fn of(link: &Connected, security: &Security) -> Self {
+        Self {
+            by: match link.carrier() {
+                Carrier::Rdma => "RDMA",
+                Carrier::Tcp => security.transport(),
+            },
+            without_rdma: link.without_rdma().map(str::to_owned),
+        }
+    }
+}
+
+#[cfg(feature = "rdma")]
+use cards::{required, where_there_is};
+
+#[cfg(feature = "rdma")]
+mod cards {
+    use lynx_transport::rdma::Cards;
+
+    use super::{Arc, Carriage, CarriageError, Carriers};
+
+    fn cards(carriers: &Carriers, only_rdma: bool) -> Carriage {
+        let cards = Cards::new(carriers.choice.clone(), carriers.paths, carriers.memory);
+        Carriage::by(Arc::new(cards), only_rdma)
+    }
+
+    pub(super) fn required(carriers: &Carriers) -> Result<Carriage, CarriageError> {
+        match Cards::names() {
+            Ok(names) if names.is_empty() => Err(CarriageError::NoDevice),
+            Ok(_) => Ok(cards(carriers, true)),
+            Err(error) => Err(CarriageError::Library(error)),
+        }
+    }
+
+    /// Where there is a device, links try it. Most machines have none, and nobody has to hear of that.
+    pub(super) fn where_there_is(carriers: &Carriers) -> Carriage {
+        match Cards::names() {
+            Ok(names) if names.is_empty() => Carriage::default(),
+            Ok(names) => {
+                tracing::info!(
+                    devices = names.join(" "),
+                    "links go by RDMA where peers have it"
+                );
+                cards(carriers, false)
+            }
+            Err(error) => {
+                tracing::info!("links go by TCP: {error}");
+                Carriage::default()
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "rdma"))]
+fn required(_: &Carriers) -> Result<Carriage, CarriageError> {
+    Err(CarriageError::Build)
+}
+
+#[cfg(not(feature = "rdma"))]
+fn where_there_is(_: &Carriers) -> Carriage {
+    Carriage::default()
+}
+
+#[cfg(test)]
+mod tests;

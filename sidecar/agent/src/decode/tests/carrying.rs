@@ -1,0 +1,78 @@
+//! Links by RDMA, on a model of the cards, and by TCP where that can't be had.
+
+use lynx_transport::emulate::Fabric;
+
+use super::*;
+use crate::carriage::Carriage;
+
+fn on(fabric: &Fabric) -> Carriage {
+    Carriage::by(fabric.adapter(), false)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_rdma_the_very_bits_come_and_the_link_is_told_as_such() {
+    let fabric = Fabric::new(11);
+    let (world, link) = World::carried([on(&fabric), on(&fabric)]).await;
+    assert_eq!((link.transport.as_str(), link.error.as_str()), ("RDMA", ""));
+    let answer = finish(world.generate(None)).await;
+    assert_eq!(answer.tokens[..2], [FIRST, 101]);
+    assert!(equal(&world, 1));
+    assert_eq!(world.counters.transfers_complete.get(), 1);
+    assert_eq!(world.counters.links.sums().without_rdma, 0);
+    assert!(fabric.counts().bytes > world.counters.residual_bytes.get());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_has_to_do_without_rdma_works_and_says_why() {
+    let (fabric, full) = (Fabric::new(12), Fabric::new(13));
+    full.set_out(true);
+    for (carriages, why) in [
+        ([on(&fabric), on(&full)], "no room for a queue pair"),
+        (
+            [on(&full), on(&fabric)],
+            "of the peer: the model has no room",
+        ),
+        ([Carriage::default(), on(&fabric)], "takes no part in RDMA"),
+    ] {
+        let (world, link) = World::carried(carriages).await;
+        assert_eq!(link.transport, "TCP");
+        assert!(link.error.contains(why), "{}", link.error);
+        assert_eq!(world.counters.links.sums().without_rdma, 1);
+        finish(world.generate(None)).await;
+        assert!(equal(&world, 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_rdma_is_required_a_peer_without_it_is_no_peer_and_the_engine_computes() {
+    let fabric = Fabric::new(14);
+    let only = Carriage::by(fabric.adapter(), true);
+    let mut world = World::without_engine(|own| own.carriage = only).await;
+    world.attach().await;
+    let link = world.linked(false).await;
+    assert!(link.error.contains("no link by RDMA"), "{}", link.error);
+    assert_eq!(finish(world.generate(None)).await.tokens, COMPUTED);
+    assert_eq!(world.counters.kv_failures.of(KvFailure::NoPeer).get(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cable_that_is_pulled_costs_a_transfer_and_the_next_comes_by_what_there_is() {
+    let fabric = Fabric::new(15);
+    let (mut world, _) = World::carried([on(&fabric), on(&fabric)]).await;
+    world.prefill().set_fault(Fault::Stall);
+    let stalled = world.generate(None);
+    let accepted = |event: &lynx_protocol::sender::Event| {
+        matches!(event, lynx_protocol::sender::Event::Accepted(_))
+    };
+    world.prefill().happens(accepted).await;
+    fabric.set_out(true);
+    fabric.fail();
+    let answer = finish(stalled).await;
+    assert_eq!(answer.tokens[answer.tokens.len() - 2..], COMPUTED[1..]);
+    assert_eq!(world.counters.kv_failures.of(KvFailure::Link).get(), 1);
+    world.linked_anew(2).await;
+    world.prefill().set_fault(Fault::None);
+    finish(world.generate(None)).await;
+    assert!(equal(&world, 2));
+    assert_eq!(world.counters.links.sums().without_rdma, 1);
+}
