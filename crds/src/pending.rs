@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::LynxDeploymentSpec;
-use crate::spec::{Pool, Split, TlsMode, Transport};
+use crate::spec::{Split, TlsMode};
 
 /// A field that is set and has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,46 +36,17 @@ const fn entry(
     }
 }
 
-fn pools(spec: &LynxDeploymentSpec) -> [&Pool; 2] {
-    [&spec.prefill.pool, &spec.decode.pool]
-}
-
 /// All of them. A line goes when the field gets its effect.
-const ENTRIES: [Entry; 7] = [
+const ENTRIES: [Entry; 4] = [
     entry(
         "spec.model.source.huggingFace",
         "the engine must download the model itself, or have it in its image",
         |spec| spec.model.source.hugging_face.is_some(),
     ),
     entry(
-        "spec.transfer.transport",
-        "agents transfer over TCP",
-        |spec| spec.transfer.transport == Transport::Rdma,
-    ),
-    entry(
         "spec.transfer.split",
         "the agent splits, in memory that it shares with the engine",
         |spec| spec.transfer.split == Split::Engine,
-    ),
-    entry(
-        "rdma.gidIndex",
-        "agents transfer over TCP and open no RDMA device",
-        |spec| {
-            let mut rdma = pools(spec)
-                .into_iter()
-                .filter_map(|pool| pool.rdma.as_ref());
-            rdma.any(|rdma| rdma.gid_index.is_some())
-        },
-    ),
-    entry(
-        "rdma.trafficClass",
-        "both priorities travel in the fabric's default class",
-        |spec| {
-            let mut rdma = pools(spec)
-                .into_iter()
-                .filter_map(|pool| pool.rdma.as_ref());
-            rdma.any(|rdma| rdma.traffic_class.is_some())
-        },
     ),
     entry(
         "spec.transfer.tls.issuerRef",

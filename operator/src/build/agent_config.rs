@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
-use lynx_crds::spec::{AnchorMode, Fidelity, Objective, TlsMode};
+use lynx_crds::spec::{AnchorMode, Fidelity, Objective, TlsMode, TrafficClass, Transport};
 use lynx_crds::{Bits, Period};
 use serde::Serialize;
 
@@ -69,10 +69,30 @@ struct Operator {
 #[serde(rename_all = "camelCase")]
 struct Transfer {
     objective: &'static str,
+    transport: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rdma: Option<Rdma>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<String>,
     #[serde(flatten)]
     policy: Option<Policy>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Rdma {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid_index: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anchor: Option<Class>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    residual: Option<Class>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Class {
+    traffic_class: u8,
 }
 
 /// What the operator's stream tells too, and what a lone agent starts with.
@@ -144,7 +164,7 @@ impl AgentConfig {
                 http: engine::http(inputs),
             },
             operator: (!url.is_empty()).then_some(Operator { address: url }),
-            transfer: transfer(inputs),
+            transfer: transfer(inputs, role),
             tls: tls::secret_name(inputs.object).map(|_| Tls {
                 mode: "all",
                 directory: tls::FOLDER,
@@ -188,11 +208,30 @@ impl AgentConfig {
     }
 }
 
-fn transfer(inputs: &Inputs<'_>) -> Transfer {
+fn transfer(inputs: &Inputs<'_>, role: Role) -> Transfer {
     let transfer = &inputs.object.spec.transfer;
     let anchor = &transfer.anchor;
     let adaptive = anchor.mode == AnchorMode::Adaptive;
+    let rdma = inputs.pool(role).rdma.as_ref();
+    let rdma = rdma.filter(|_| transfer.transport != Transport::Tcp);
     Transfer {
+        transport: match transfer.transport {
+            Transport::Rdma => "rdma",
+            Transport::Auto if rdma.is_some() => "auto",
+            Transport::Auto | Transport::Tcp => "tcp",
+        },
+        rdma: rdma.map(|rdma| {
+            let classes = rdma.traffic_class.as_ref();
+            let class = |of: fn(&TrafficClass) -> Option<u8>| {
+                let traffic_class = classes.and_then(of)?;
+                Some(Class { traffic_class })
+            };
+            Rdma {
+                gid_index: rdma.gid_index,
+                anchor: class(|classes| classes.anchor),
+                residual: class(|classes| classes.residual),
+            }
+        }),
         objective: match transfer.objective {
             Objective::FirstTokens => "first-tokens",
             Objective::Verified => "verified",

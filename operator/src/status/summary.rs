@@ -177,8 +177,15 @@ fn verdict(object: &LynxDeployment, links: &[LinkSeen], was_slow: bool) -> Verdi
         || spec.transfer.transport == Transport::Auto
             && spec.prefill.pool.rdma.is_some()
             && spec.decode.pool.rdma.is_some();
-    if wanted && up.iter().any(|link| !is_rdma(link)) {
-        return Verdict::no("TcpInUse", "RDMA was asked for, and TCP is in use");
+    if wanted && let Some(tcp) = up.iter().find(|link| !is_rdma(link)) {
+        let why = match tcp.error.as_str() {
+            "" => String::new(),
+            why => format!(": {why}"),
+        };
+        return Verdict::no(
+            "TcpInUse",
+            format!("RDMA was asked for, and TCP is in use{why}"),
+        );
     }
     if up.iter().all(|link| link.rate.bits_per_second() == 0) {
         return Verdict::unknown("NotMeasured", "links are up, and none was measured yet");

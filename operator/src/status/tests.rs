@@ -212,8 +212,11 @@ fn tcp_where_rdma_was_asked_for_is_told_at_once() {
     rdma.transport = "rdma".into();
     summary.follow(&facts(&object, &[rdma]), tick(0), &at(0));
     assert_eq!(summary.link_verdict.reason, "Measured");
-    assert!(summary.follow(&facts(&object, &[link(900)]), tick(1), &at(1)));
+    let mut tcp = link(900);
+    tcp.error = "no device is seen".into();
+    assert!(summary.follow(&facts(&object, &[tcp]), tick(1), &at(1)));
     assert_eq!(summary.link_verdict.reason, "TcpInUse");
+    assert!(summary.link_verdict.message.contains("in use: no device"));
     assert_eq!(summary.link.as_ref().unwrap().transport, "TCP");
 }
 
