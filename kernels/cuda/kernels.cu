@@ -1,4 +1,5 @@
 // Splits and merges units of KV in GPU memory, bit for bit as kernels/src/scalar.rs does; docs/cuda.md says how.
+#include "pack.cuh"
 #include "raw.cuh"
 #include "sum.cuh"
 #include "tail.cuh"

@@ -1,9 +1,9 @@
 // The exact tail: what the eight planes leave of every value, as codec.md has it.
 //
-// A warp takes a group, a lane every 32nd of its elements. The bits of a section are found by a ballot of the lanes that have one and
-// a count of those below; so a tile's groups need only know where they start, which sums over the block tell, and a tile only
-// where its sections start, which the tiles before tell: by a sum of their lengths on the way back, by a look at what
-// they have published on the way there. This is bound by arithmetic, not by memory, and has a budget of its own.
+// It is made in pack.cuh, and restored here: a warp takes a group, a lane every 32nd of its elements. The bits of a section are found
+// by a ballot of the lanes that have one and a count of those below; so a tile's groups need only know where they start, which
+// sums over the block tell, and a tile only where its sections start: behind those of the tiles before, whose lengths are added
+// up. This is bound by arithmetic, not by memory, and has a budget of its own.
 #pragma once
 #include "format.cuh"
 #include "unit.cuh"
@@ -23,14 +23,13 @@
 #define LYNX_ELEMENTS (64 * LYNX_DIM)
 #define LYNX_WARPS (LYNX_THREADS / 32)
 
-// The least ordinal whose value is at least x.
+// The least ordinal whose value is at least -x; that of -0 for x = 0. A difference that vanishes is never -0, so that a bound
+// computed with its sign turned round needs no case for zero.
 LYNX_DEVICE u32 first_ordinal(float x) {
-    u32 bits = __float_as_uint(x);
-    u32 positive = ((bits | 0x80000000u) + 0xffffu) >> 16, negative = ~bits >> 16;
-    return bits << 1 == 0 ? 0x7fffu : bits >> 31 ? negative : positive;
+    const u32 bits = __float_as_uint(x);
+    return (bits >> 31 ? bits + 0xffffu : ~bits & 0x7fffffffu) >> 16;
 }
 
-LYNX_DEVICE u32 ordinal(u32 bits) { return bits & 0x8000u ? ~bits & 0xffffu : bits | 0x8000u; }
 LYNX_DEVICE u32 from_ordinal(u32 o) { return o & 0x8000u ? o & 0x7fffu : ~o & 0xffffu; }
 
 // The BF16 values of a cell.
@@ -38,10 +37,9 @@ struct Rest {
     u32 first, count;
 
     LYNX_DEVICE Rest() : first(0), count(1) {}
-    LYNX_DEVICE Rest(u32 code, float base, float step) {
-        float c = (float)code;
-        first = first_ordinal(__fmaf_rn(c, step, base));
-        count = (first_ordinal(__fmaf_rn(c + 1.0f, step, base)) - first) & 0xffffu;
+    LYNX_DEVICE Rest(float code, float base, float step) {
+        first = first_ordinal(__fmaf_rn(code, -step, -base));
+        count = (first_ordinal(__fmaf_rn(__fadd_rn(code, 1.0f), -step, -base)) - first) & 0xffffu;
     }
     // Bits in section A. The count isn't zero.
     LYNX_DEVICE u32 bits() const { return 31 - __clz(count); }
@@ -116,8 +114,8 @@ LYNX_DEVICE bool has_lane([[maybe_unused]] const Tile &tile, [[maybe_unused]] u3
 #endif
 }
 
-// Calls `f(group, values)` for each of the warp's groups, with the lane's elements of it; what it leaves there is stored, if asked.
-template <bool LOAD, bool STORE, class F>
+// Calls `f(group, values)` for each of the warp's groups; what it leaves as the lane's elements of it is stored, if asked.
+template <bool STORE, class F>
 LYNX_DEVICE void for_groups(const Plan &plan, const Unit &unit, const Tile &tile, F f) {
     const u32 warp = threadIdx.x / 32, position = plan.block[tile.index / plan.heads].position;
 #ifdef LYNX_V
@@ -126,7 +124,7 @@ LYNX_DEVICE void for_groups(const Plan &plan, const Unit &unit, const Tile &tile
         u16 *row = element(plan, unit, position + token, tile.head, lane_of());
         u32 values[LYNX_RUNS];
 #pragma unroll
-        for (u32 run = 0; run < LYNX_RUNS; run++) values[run] = LOAD ? to_bf16(row[run * 32]) & 0xffffu : 0;
+        for (u32 run = 0; run < LYNX_RUNS; run++) values[run] = 0;
         f(token, values);
 #pragma unroll
         for (u32 run = 0; run < LYNX_RUNS; run++)
@@ -142,8 +140,8 @@ LYNX_DEVICE void for_groups(const Plan &plan, const Unit &unit, const Tile &tile
         for (u32 run = 0; run < LYNX_RUNS; run++) {
             u32 token = min(run * 32 + lane_of(), tile.tokens - 1);
             row[run] = element(plan, unit, position + token, tile.head, channel);
-            uint4 v = LOAD ? load8(row[run]) : make_uint4(0, 0, 0, 0);
-            pairs[run][0] = v.x, pairs[run][1] = v.y, pairs[run][2] = v.z, pairs[run][3] = v.w;
+#pragma unroll
+            for (u32 pair = 0; pair < 4; pair++) pairs[run][pair] = 0;
         }
 // A loop, as eight copies of `f` are too much code: the elements move down by one at each turn, and what `f` leaves enters at
 // the top.
@@ -151,7 +149,7 @@ LYNX_DEVICE void for_groups(const Plan &plan, const Unit &unit, const Tile &tile
         for (u32 c = 0; c < 8; c++) {
             u32 values[LYNX_RUNS];
 #pragma unroll
-            for (u32 run = 0; run < LYNX_RUNS; run++) values[run] = pairs[run][0] & 0xffffu;
+            for (u32 run = 0; run < LYNX_RUNS; run++) values[run] = 0;
             f(channel + c, values);
 #pragma unroll
             for (u32 run = 0; run < LYNX_RUNS; run++) {
@@ -167,132 +165,6 @@ LYNX_DEVICE void for_groups(const Plan &plan, const Unit &unit, const Tile &tile
                 store8(row[run], make_uint4(pairs[run][0], pairs[run][1], pairs[run][2], pairs[run][3]));
     }
 #endif
-}
-
-// What is sent of one element.
-struct Sent {
-    u32 bits, value, extra;
-    bool is_long;
-
-    // A lane without an element sends nothing.
-    LYNX_DEVICE Sent() : bits(0), value(0), extra(0), is_long(false) {}
-    LYNX_DEVICE Sent(u32 x, const Cells &cells) {
-        const Rest rest(code(low_half(x), cells) & 0xffu, cells.base, cells.step);
-        u32 index = (ordinal(x) - rest.first) & 0xffffu, sum = index + rest.brief();
-        bits = rest.bits();
-        is_long = index >= rest.brief();
-        value = is_long ? sum >> 1 : index;
-        extra = sum & 1;
-    }
-};
-
-// Appends the bits of the lanes that have one, as one lane of the warp; returns how many there were.
-LYNX_DEVICE u32 append(u32 *section, u32 at, bool has, u32 bit) {
-    const u32 lanes = ballot(has), count = __popc(lanes);
-    const u32 together = __reduce_or_sync(LYNX_ALL_LANES, has ? bit << __popc(lanes & lanes_below()) : 0u);
-    if (lane_of() == 0 && count > 0) {
-        const u32 shift = at & 31;
-        atomicOr(&section[at >> 5], together << shift);
-        if (shift + count > 32) atomicOr(&section[(at >> 5) + 1], together >> (32 - shift));
-    }
-    return count;
-}
-
-// Where this tile's sections start behind the table: publishes its length, and adds up those of the tiles before until one of them
-// has published a sum. Tiles are numbered as their blocks start, so that those before are under way. Called by one thread.
-LYNX_DEVICE u32 look_back(u32 *published, u32 index, u32 bytes) {
-    const u32 own = 1u << 30, sum = 2u << 30, mask = own - 1;
-    publish(&published[index], own | bytes);
-    u32 before = 0;
-    for (u32 i = index; i > 0; i--) {
-        u32 seen;
-        do seen = see(&published[i - 1]);
-        while (seen == 0);
-        before += seen & mask;
-        if (seen & sum) break;
-    }
-    publish(&published[index], sum | (before + bytes));
-    return before;
-}
-
-// Copies a section to any address, four bytes a thread where they are aligned there.
-LYNX_DEVICE void copy_section(u8 *to, const u32 *section, u32 bytes) {
-    const u32 lead = min((u32)(0 - (u64)to) & 3, bytes), words = (bytes - lead) / 4, rest = lead + words * 4;
-    const u8 *from = reinterpret_cast<const u8 *>(section);
-    for (u32 i = threadIdx.x; i < words; i += LYNX_THREADS) {
-        u32 word = section[i] >> 8 * lead;
-        if (lead > 0) word |= section[i + 1] << (32 - 8 * lead);
-        reinterpret_cast<u32 *>(to + lead)[i] = word;
-    }
-    if (threadIdx.x < lead) to[threadIdx.x] = from[threadIdx.x];
-    if (threadIdx.x < bytes - rest) to[rest + threadIdx.x] = from[rest + threadIdx.x];
-}
-
-LYNX_DEVICE void encode_tail(const Plan &plan, const Unit &unit) {
-    __shared__ u32 a[LYNX_ELEMENTS * 15 / 32 + 1], b[LYNX_ELEMENTS / 32 + 1];
-    __shared__ u32 starts_a[LYNX_GROUPS + 1], starts_b[LYNX_GROUPS + 1];
-    __shared__ u32 index, before;
-    if (threadIdx.x == 0) index = atomicAdd(&unit.published[0], 1);
-#pragma unroll 1
-    for (u32 i = threadIdx.x; i < sizeof a / 4; i += LYNX_THREADS) a[i] = 0;
-#pragma unroll 1
-    for (u32 i = threadIdx.x; i < sizeof b / 4; i += LYNX_THREADS) b[i] = 0;
-    __syncthreads();
-    const Tile tile = tile_at(plan, index);
-    const u32 groups = groups_of(tile);
-
-    for_groups<true, false>(plan, unit, tile, [&](u32 group, const u32(&values)[LYNX_RUNS]) {
-        const u32 params = params_at(unit, tile, group);
-        const Cells cells = cells_of(params);
-        u32 bits = 0, extras = 0;
-#pragma unroll
-        for (u32 run = 0; run < LYNX_RUNS; run++) {
-            const Sent sent = params != 0 && has_lane(tile, run) ? Sent(values[run], cells) : Sent();
-            bits += sent.bits;
-            extras += __popc(ballot(sent.is_long));
-        }
-        bits = __reduce_add_sync(LYNX_ALL_LANES, bits);
-        if (lane_of() == 0) starts_a[group] = bits, starts_b[group] = extras;
-    });
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        Starts{starts_a}.sum(groups);
-        Starts{starts_b}.sum(groups);
-    }
-    __syncthreads();
-
-    for_groups<true, false>(plan, unit, tile, [&](u32 group, const u32(&values)[LYNX_RUNS]) {
-        const u32 params = params_at(unit, tile, group);
-        if (params == 0) return;
-        const Cells cells = cells_of(params);
-        Sent sent[LYNX_RUNS];
-#pragma unroll
-        for (u32 run = 0; run < LYNX_RUNS; run++)
-            if (has_lane(tile, run)) sent[run] = Sent(values[run], cells);
-        u32 at = starts_a[group], any = 1;
-        for (u32 j = 0; any; j++) {
-            any = 0;
-#pragma unroll
-            for (u32 run = 0; run < LYNX_RUNS; run++) {
-                u32 count = append(a, at, sent[run].bits > j, sent[run].value >> j & 1);
-                at += count;
-                any |= count;
-            }
-        }
-        at = starts_b[group];
-#pragma unroll
-        for (u32 run = 0; run < LYNX_RUNS; run++) at += append(b, at, sent[run].is_long, sent[run].extra);
-    });
-    const u32 a_bytes = Starts{starts_a}.bytes(), b_bytes = Starts{starts_b}.bytes();
-    const u32 tiles = plan.blocks * plan.heads;
-    if (threadIdx.x == 0) {
-        before = tiles * 4 + look_back(unit.published + 1, index, a_bytes + b_bytes);
-        reinterpret_cast<u32 *>(unit.tail)[index] = a_bytes | b_bytes << 16;
-        if (index == tiles - 1) unit.status[2] = before + a_bytes + b_bytes;
-    }
-    __syncthreads();
-    copy_section(unit.tail + before, a, a_bytes);
-    copy_section(unit.tail + before + a_bytes, b, b_bytes);
 }
 
 // A tile's codes, where a decoder has them.
@@ -334,7 +206,7 @@ LYNX_DEVICE void rests_of(const Unit &unit, const Tile &tile, const Codes &codes
     const float base = base_of(params), step = high_half(params);
 #pragma unroll
     for (u32 run = 0; run < LYNX_RUNS; run++)
-        rests[run] = params != 0 && has_lane(tile, run) ? Rest(codes(group, run), base, step) : Rest();
+        rests[run] = params != 0 && has_lane(tile, run) ? Rest((float)codes(group, run), base, step) : Rest();
 }
 
 // The k-bit values of a group.
@@ -387,7 +259,7 @@ LYNX_DEVICE void decode_tail(const Plan &plan, const Unit &unit) {
     add_lengths(unit, tile.index, &before);
     __syncthreads();
 
-    for_groups<false, false>(plan, unit, tile, [&](u32 group, u32(&)[LYNX_RUNS]) {
+    for_groups<false>(plan, unit, tile, [&](u32 group, u32(&)[LYNX_RUNS]) {
         Rest rests[LYNX_RUNS];
         rests_of(unit, tile, codes, group, rests);
         u32 bits = 0;
@@ -417,7 +289,7 @@ LYNX_DEVICE void decode_tail(const Plan &plan, const Unit &unit) {
         return;
     }
     const u8 *section_a = unit.tail + before, *section_b = section_a + a;
-    for_groups<false, false>(plan, unit, tile, [&](u32 group, u32(&values)[LYNX_RUNS]) {
+    for_groups<false>(plan, unit, tile, [&](u32 group, u32(&values)[LYNX_RUNS]) {
         Rest rests[LYNX_RUNS];
         rests_of(unit, tile, codes, group, rests);
         read_values(section_a, starts_a[group], rests, values);
@@ -434,7 +306,7 @@ LYNX_DEVICE void decode_tail(const Plan &plan, const Unit &unit) {
         if (threadIdx.x == 0) atomicMin(&unit.status[3], tile.index);
         return;
     }
-    for_groups<false, true>(plan, unit, tile, [&](u32 group, u32(&values)[LYNX_RUNS]) {
+    for_groups<true>(plan, unit, tile, [&](u32 group, u32(&values)[LYNX_RUNS]) {
         Rest rests[LYNX_RUNS];
         rests_of(unit, tile, codes, group, rests);
         read_values(section_a, starts_a[group], rests, values);

@@ -5,8 +5,14 @@ use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     let kernels = Path::new("..");
-    for watched in ["cpp", ".."] {
-        println!("cargo:rerun-if-changed={watched}");
+    println!("cargo:rerun-if-changed=cpp");
+    // Not the folder, in which the loader lies too.
+    for file in fs::read_dir(kernels)? {
+        let path = file?.path();
+        let is_source = path.extension().is_some_and(|it| it == "cu" || it == "cuh");
+        if is_source || path.ends_with("variants.txt") {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
     }
     let variants = fs::read_to_string(kernels.join("variants.txt"))?;
     let mut declarations = String::new();

@@ -18,12 +18,13 @@ use crate::driver::nvrtc;
 pub const DEFAULT_FOLDER: &str = "/usr/share/lynx/kernels";
 
 /// The kernels and their headers, in the order of their names.
-const SOURCES: [(&str, &str); 10] = [
+const SOURCES: [(&str, &str); 11] = [
     ("bits.cuh", include_str!("../../bits.cuh")),
     ("device.cuh", include_str!("../../device.cuh")),
     ("format.cuh", include_str!("../../format.cuh")),
     ("k.cuh", include_str!("../../k.cuh")),
     ("kernels.cu", include_str!("../../kernels.cu")),
+    ("pack.cuh", include_str!("../../pack.cuh")),
     ("raw.cuh", include_str!("../../raw.cuh")),
     ("sum.cuh", include_str!("../../sum.cuh")),
     ("tail.cuh", include_str!("../../tail.cuh")),

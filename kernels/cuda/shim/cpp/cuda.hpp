@@ -57,6 +57,15 @@ inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return
 inline uint32_t min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 inline uint32_t __popc(uint32_t bits) { return __builtin_popcount(bits); }
+inline uint32_t __brev(uint32_t bits) {
+    uint32_t reversed = 0;
+    for (int i = 0; i < 32; i++) reversed |= (bits >> i & 1) << (31 - i);
+    return reversed;
+}
+// The low word of both, `high` above `low`, shifted down.
+inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
+    return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> (shift & 31));
+}
 inline uint32_t __clz(uint32_t bits) { return bits ? __builtin_clz(bits) : 32; }
 
 inline float __uint_as_float(uint32_t bits) {
