@@ -95,6 +95,8 @@ group! {
         ] "This agent's version and role";
         ENGINE_ATTACHED: Gauge, None, Agents, "lynx_engine_attached" []
             "1 where an engine is attached";
+        ENGINE_ON_GPU: Gauge, None, Agents, "lynx_engine_kv_on_gpu" []
+            "1 where the attached engine's KV is in a GPU's memory and coded there; 0 where the processor does it";
         ENGINE_ATTACHES: Counter, None, Agents, "lynx_engine_attaches_total" []
             "Engines that were taken, one after the other: more than one means that engines end";
         ENGINE_REFUSALS: Counter, None, Agents, "lynx_engine_refusals_total" []

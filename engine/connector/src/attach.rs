@@ -26,6 +26,7 @@ pub(crate) fn message(options: &Options, opened: &Opened, engine: &Engine) -> ap
         pool: Some(api::Pool {
             file: options.pool_file.clone(),
             blocks: options.kv_blocks,
+            gpu: None,
         }),
         // Neither role has a server of its own.
         generates: true,

@@ -136,13 +136,13 @@ impl Coder {
             // SAFETY: the caller vouches for the values.
             let cache = unsafe { cache(values, table) };
             let gpu = self.gpu.as_mut().ok_or_else(no_gpu)?;
-            gpu.split(&plan, order, &cache)
+            gpu.split(&plan, order, &cache, true)
                 .map_err(|error| of_gpu(&error))?
         } else {
             let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
             // SAFETY: the caller vouches for the values.
             unsafe { values.read(&plan, &table, &mut blocks) };
-            let Ok(made) = self.processor.split(&plan, order, &blocks);
+            let Ok(made) = self.processor.split(&plan, order, &blocks, true);
             made
         };
         if told.len() != plan.segments() {
@@ -285,7 +285,7 @@ fn invalid(error: &dyn std::error::Error) -> Failure {
 
 fn of_gpu(error: &CodeError) -> Failure {
     let code = match error {
-        CodeError::Launch(_) | CodeError::Length(_) => Code::Invalid,
+        CodeError::Launch(_) | CodeError::Length(_) | CodeError::Half => Code::Invalid,
         CodeError::Checksum(_) | CodeError::Refused(..) | CodeError::Unfit(_) => Code::Damaged,
         CodeError::Image(_) | CodeError::Driver(_) | CodeError::Staging(_) => Code::Device,
     };

@@ -3,6 +3,7 @@
 //! Both agents derive the same [`Coding`] from the [`Descriptor`] that opens the transfer. What the protocol carries are
 //! numbered segments; what an engine's pool holds are blocks; this is the only room that knows both.
 
+mod on_gpu;
 mod received;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ pub mod whole_blocks;
 
 use std::ops::Range;
 
+use lynx_cuda::CodeError;
 use lynx_kernels::{
     BLOCK_TOKENS, Codec, Cuts, CutsError, Kind, KvShape, LayerOrder, MergeError, PlanError,
     Profile, PromptPlan, RawTokens, TileSource, UnitBuffer, UnitPlan, UnitRef, checksum,
@@ -24,7 +26,7 @@ pub use self::received::{Next, NoSuchSegment, Received};
 pub use self::whole_blocks::UnitError;
 use crate::baseline::{Baseline, EncodeError as TileError};
 use crate::method::Method;
-use crate::pool::{AccessError, Readable, Writable};
+use crate::pool::{AccessError, Readable, Sink, Values, ValuesMut, Writable};
 
 /// What both agents must know to make the same plan; as bytes, what opens the transfer on the link.
 pub use lynx_proto::peer::v1::Coding as Descriptor;
@@ -97,6 +99,9 @@ pub enum EncodeError {
     /// The blocks can't be read.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// The GPU that the blocks are on can't code them.
+    #[error(transparent)]
+    Gpu(#[from] CodeError),
     /// A baseline can't take a tile: never for a plan's own units.
     #[error(transparent)]
     Tile(#[from] TileError),
@@ -111,6 +116,9 @@ pub enum DecodeError {
     /// The blocks can't be written now.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// The GPU that the blocks are on can't write them, or the bytes are not what the codec writes.
+    #[error(transparent)]
+    Gpu(#[from] CodeError),
     /// The bytes are not what a baseline's encoder writes.
     #[error(transparent)]
     Baseline(#[from] UnitError),
@@ -273,12 +281,22 @@ impl Coding {
         wanted: Range<usize>,
     ) -> Result<Segments, EncodeError> {
         let unit = self.unit(unit, blocks.shape())?;
-        let source = blocks.source(unit.layer, unit.plan.kind(), unit.plan.tokens())?;
-        let segments = match baseline(self.method) {
-            Some(baseline) => vec![whole_blocks::encode(baseline, unit.plan, &source)?],
-            None => {
-                let order = profile.layer(unit.layer);
-                let with_tail = self.has_tail() && wanted.end == self.transfer.segments();
+        let order = profile.layer(unit.layer);
+        let with_tail = self.has_tail() && wanted.end == self.transfer.segments();
+        let values = blocks.values(unit.layer, unit.plan.kind(), unit.plan.tokens())?;
+        let segments = match (values, baseline(self.method)) {
+            (Values::Gpu(mut values), None) => {
+                let made = values.split(unit.plan, order, with_tail)?;
+                return Ok(self.segments_of(made, wanted));
+            }
+            (Values::Gpu(mut values), Some(baseline)) => {
+                let values = values.read(unit.plan)?;
+                vec![whole_blocks::encode(baseline, unit.plan, &values)?]
+            }
+            (Values::Host(source), Some(baseline)) => {
+                vec![whole_blocks::encode(baseline, unit.plan, &source)?]
+            }
+            (Values::Host(source), None) => {
                 self.encode_lynx(codec, order, unit.plan, &source, with_tail)
             }
         };
@@ -332,7 +350,7 @@ impl Coding {
         codec: &Codec,
         profile: &Profile,
         unit: usize,
-        received: &Received,
+        received: &mut Received,
         blocks: &mut Writable,
     ) -> Result<(), DecodeError> {
         let unit = self.unit(unit, blocks.shape())?;
@@ -340,22 +358,37 @@ impl Coding {
         if next == Next::Nothing {
             return Ok(());
         }
-        let mut sink = blocks.sink(unit.layer, unit.plan.kind(), unit.plan.tokens())?;
         let order = profile.layer(unit.layer);
+        let of_plan = (unit.plan, order);
+        match blocks.values_mut(unit.layer, unit.plan.kind(), unit.plan.tokens())? {
+            ValuesMut::Gpu(values) => self.decode_on_gpu(values, of_plan, received, next)?,
+            ValuesMut::Host(mut sink) => {
+                self.decode_on_host(codec, of_plan, received, next, &mut sink)?;
+            }
+        }
+        Ok(blocks.intact()?)
+    }
+
+    fn decode_on_host(
+        &self,
+        codec: &Codec,
+        (plan, order): (&UnitPlan, &LayerOrder),
+        received: &Received,
+        next: Next,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), DecodeError> {
         match (baseline(self.method), next) {
             (Some(baseline), _) => {
-                whole_blocks::decode(baseline, unit.plan, &received.unit.head, &mut sink)?;
+                whole_blocks::decode(baseline, plan, &received.unit.head, sink)?;
             }
-            (None, Next::Exact) => {
-                codec.decode_tail(unit.plan, order, &received.unit, &mut sink)?;
-            }
+            (None, Next::Exact) => codec.decode_tail(plan, order, &received.unit, sink)?,
             (None, Next::Steps(steps)) => {
-                let steps = steps.min(unit.plan.steps());
-                codec.merge(unit.plan, order, &received.unit, steps, &mut sink)?;
+                let steps = steps.min(plan.steps());
+                codec.merge(plan, order, &received.unit, steps, sink)?;
             }
             (None, Next::Nothing) => {}
         }
-        Ok(blocks.intact()?)
+        Ok(())
     }
 
     /// An empty record of a unit's segments.

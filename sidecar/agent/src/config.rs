@@ -128,6 +128,10 @@ pub struct Engine {
     pub http: Option<Authority>,
     /// How many requests may be with it at a time, waiting ones included; more are refused.
     pub queue: usize,
+    /// Where the kernels for GPUs lie.
+    pub kernels: PathBuf,
+    /// The most pinned memory.
+    pub pinned_memory: Bytes,
 }
 
 /// How KV travels.

@@ -25,6 +25,8 @@ mod integrity;
 pub mod memory;
 pub mod method;
 pub mod metrics;
+#[cfg(test)]
+mod on_gpu;
 pub mod peers;
 pub mod pool;
 pub mod prefill;

@@ -1,10 +1,11 @@
-//! An engine's KV pool: the file that both processes map.
+//! An engine's KV pool: a file that both processes map, or memory of a GPU that both have opened.
 //!
 //! The engine says in messages which blocks may be touched when ([`session`](crate::session)); here is what makes a mistake in
 //! them an error instead of a wrong token. A block that one request may write is no other request's, what isn't published
 //! can't be read, and what isn't granted can't be written. Not a copy of the pool: a prompt's KV is as large as what goes on
 //! the wire, and would take longer to copy than to split.
 
+mod device;
 mod guard;
 mod layout;
 mod mapping;
@@ -14,6 +15,7 @@ mod tiles;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -21,10 +23,12 @@ use lynx_proto::engine::v1;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tokio::sync::watch;
 
+use self::device::OnGpu;
+pub use self::device::{GpuError, GpuOptions, GpuValues};
 pub use self::layout::{Layout, LayoutError};
 use self::mapping::Mapping;
 pub(crate) use self::table::Grant;
-pub use self::table::{AccessError, Readable, TableError, Writable};
+pub use self::table::{AccessError, Readable, TableError, Values, ValuesMut, Writable};
 pub use self::tiles::{Sink, Source};
 
 /// What an agent does with a pool.
@@ -36,16 +40,23 @@ pub enum Access {
     Write,
 }
 
-/// A mapped pool.
+/// A pool that is mapped, or open.
 #[derive(Debug)]
 pub struct Pool {
-    mapping: Mapping,
+    memory: Memory,
     layout: Layout,
     blocks: u32,
     /// Blocks that requests have, by number.
     claims: Mutex<HashMap<u32, Held>>,
-    /// Whether it is known that pages are missing.
+    /// Whether it is known that pages are missing. Dropped last: whoever listens knows by that that the memory is closed.
     lost: watch::Sender<bool>,
+}
+
+/// Where the blocks are.
+#[derive(Debug)]
+enum Memory {
+    Host(Mapping),
+    Gpu(Box<OnGpu>),
 }
 
 /// Pages of a pool's file are missing.
@@ -80,6 +91,9 @@ pub enum PoolError {
         "the pool's file {0:?} is not a plain name: it must lie directly in the shared directory"
     )]
     Name(String),
+    /// Memory of a GPU that can't be used.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
     /// No blocks at all.
     #[error("the pool has no blocks")]
     Empty,
@@ -164,13 +178,54 @@ impl Pool {
             });
         }
         let mapping = Mapping::new(&file, wanted, access == Access::Write).map_err(failed)?;
-        Ok(Self {
-            mapping,
+        Ok(Self::of(Memory::Host(mapping), layout, pool.blocks))
+    }
+
+    /// Opens what an engine names of a GPU's memory. A driver may take a second to be asked. `descriptor` has what the engine has
+    /// handed over, by name.
+    ///
+    /// # Errors
+    /// Where this agent can't code on that GPU, or the memory isn't there, or can't hold what it is to hold.
+    pub fn import(
+        pool: &v1::Pool,
+        gpu: &v1::GpuPool,
+        layout: Layout,
+        options: &GpuOptions,
+        descriptor: impl Fn(&[u8]) -> Option<OwnedFd>,
+    ) -> Result<Self, PoolError> {
+        if pool.blocks == 0 {
+            return Err(PoolError::Empty);
+        }
+        if !pool.file.is_empty() {
+            return Err(GpuError::AndFile.into());
+        }
+        let wanted = layout.bytes(pool.blocks)?;
+        let memory = OnGpu::open(gpu, &layout, wanted, options, descriptor)?;
+        Ok(Self::of(Memory::Gpu(Box::new(memory)), layout, pool.blocks))
+    }
+
+    fn of(memory: Memory, layout: Layout, blocks: u32) -> Self {
+        Self {
+            memory,
             layout,
-            blocks: pool.blocks,
+            blocks,
             claims: Mutex::default(),
             lost: watch::Sender::new(false),
-        })
+        }
+    }
+
+    /// Where its KV is coded, for people; `None` on the processor.
+    pub fn gpu(&self) -> Option<&str> {
+        match &self.memory {
+            Memory::Host(_) => None,
+            Memory::Gpu(gpu) => Some(gpu.name()),
+        }
+    }
+
+    /// Comes when the memory is closed: nothing of this process touches it any more.
+    pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut lost = self.lost.subscribe();
+        async move { while lost.changed().await.is_ok() {} }
     }
 
     /// Where its KV lies.
@@ -188,7 +243,10 @@ impl Pool {
     /// # Errors
     /// It wasn't. The pool is of no use any more, and nor is what was read of it.
     pub fn intact(&self) -> Result<(), Lost> {
-        if self.mapping.is_lost() {
+        let Memory::Host(mapping) = &self.memory else {
+            return Ok(());
+        };
+        if mapping.is_lost() {
             self.lost.send_replace(true);
             return Err(Lost);
         }

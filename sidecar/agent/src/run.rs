@@ -27,6 +27,7 @@ use crate::descriptors;
 use crate::drain::Drain;
 use crate::http;
 use crate::metrics::{self, Metrics};
+use crate::pool::GpuOptions;
 use crate::prefill::{self, Prefill, PrefillError};
 use crate::profile::{self, ChooseError};
 use crate::requests::{Command, Requests};
@@ -153,6 +154,11 @@ impl Agent {
             shared_directory: config.engine.shared_directory.clone(),
             role: config.role,
             has_http: config.engine.http.is_some(),
+            gpu: GpuOptions {
+                kernels: config.engine.kernels.clone(),
+                pinned_bytes: usize::try_from(config.engine.pinned_memory.get())
+                    .unwrap_or(usize::MAX),
+            },
         })?;
         Ok(Self {
             config,
@@ -265,7 +271,7 @@ impl Agent {
         let mut servers = JoinSet::new();
         servers.spawn(serve(listener, routers, limits, stop.clone()));
         tracing::info!(role = config.role.name(), %http, "the agent listens");
-        tokio::task::spawn_blocking(say_where_kv_is_coded);
+        tokio::task::spawn_blocking(say_where_kv_can_be_coded);
         tokio::select! {
             ended = parts.join_next() => return ended_early(ended),
             ended = servers.join_next() => return ended_early(ended),
@@ -279,16 +285,15 @@ impl Agent {
     }
 }
 
-/// On a GPU or not, and why. A driver may take a second to be asked.
-fn say_where_kv_is_coded() {
+/// Whether a GPU could do it, or why not; each engine's pool decides. A driver may take a second to be asked.
+fn say_where_kv_can_be_coded() {
     match lynx_cuda::choose(&lynx_cuda::Options::default()) {
         lynx_cuda::Choice::Processor(why) => {
-            tracing::info!(why = %chain(&why), "KV is coded on the processor")
+            tracing::info!(why = %chain(&why), "KV can be coded on the processor only")
         }
-        choice @ lynx_cuda::Choice::Gpu(..) => tracing::info!(
-            gpu = %choice,
-            "KV is coded on the processor: a GPU could, but engines publish KV in host memory"
-        ),
+        choice @ lynx_cuda::Choice::Gpu(..) => {
+            tracing::info!(gpu = %choice, "KV is coded where an engine publishes it, also on a GPU")
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! one stream are one piece.
 
 mod attachment;
+mod handover;
 mod message;
 mod rules;
 mod state;
@@ -12,7 +13,7 @@ mod trial;
 
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,10 +27,11 @@ use tokio_stream::wrappers::{UnboundedReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
 pub use self::attachment::{Attached, Engine, EngineGone, Messages};
+use self::handover::{Handover, Shelf};
 pub use self::message::{Expected, Message};
 pub use self::trial::Trial;
 use crate::config::Role;
-use crate::pool::{Access, Layout, LayoutError, Pool, PoolError};
+use crate::pool::{Access, GpuOptions, Layout, LayoutError, Pool, PoolError};
 
 /// The version of the engine API.
 const API_VERSION: u32 = 1;
@@ -39,11 +41,12 @@ const MAX_MESSAGE: usize = 8 << 20;
 const LONGEST_NAME: usize = 256;
 /// How long an engine may take to say who it is.
 const GREETING_TIME: Duration = Duration::from_secs(10);
+/// How long a role may take to let go of a pool in a GPU's memory after its engine's end.
+const CLOSING_TIME: Duration = Duration::from_secs(20);
 /// How often an engine that says nothing is asked whether it still lives, and how long it may take to answer. Its stream
 /// tells of a process that ends; one that hangs holds it open, and its requests with it. Long, against the links' own
 /// heartbeats: an engine's process may be busy with other things than its socket.
 const KEEPALIVE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(5)];
-/// The group may use the socket too: the engine's container runs as another user.
 const SOCKET_MODE: u32 = 0o660;
 
 /// What a socket is opened with.
@@ -58,6 +61,8 @@ pub struct Options {
     /// Whether engines that are taken have an HTTP server of their own, which this agent knows of (`engine.http`): those that
     /// need none are then refused, and where it knows of none those that have one.
     pub has_http: bool,
+    /// How KV in a GPU's memory is coded.
+    pub gpu: GpuOptions,
 }
 
 /// Whether there is an engine.
@@ -65,6 +70,8 @@ pub struct Options {
 pub struct Attachment {
     /// The one that is attached.
     pub engine: Option<Arc<Attach>>,
+    /// The GPU on which its KV is coded, for people; `None` for the processor.
+    pub gpu: Option<String>,
     /// Why the last one that tried is not, where it does not fit, or broke the rules.
     pub error: Option<String>,
     /// How many were taken so far.
@@ -77,6 +84,7 @@ pub struct Attachment {
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
+    handover: Handover,
     service: Service,
     attachment: watch::Receiver<Attachment>,
     file: SocketFile,
@@ -167,10 +175,9 @@ impl Socket {
             Ok(_) => return Err(SocketError::Occupied { path }),
             Err(_) => {}
         }
-        let listener = UnixListener::bind(&path).map_err(failed)?;
-        let mode = std::fs::Permissions::from_mode(SOCKET_MODE);
-        std::fs::set_permissions(&path, mode).map_err(failed)?;
+        let listener = listen(&path).map_err(failed)?;
         let file = SocketFile::of(path.clone()).map_err(failed)?;
+        let handover = Handover::open(&path).map_err(failed)?;
         let (engines, inbox) = mpsc::channel(1);
         let (state, attachment) = watch::channel(Attachment::default());
         let service = Service {
@@ -178,9 +185,11 @@ impl Socket {
             engines,
             state: Arc::new(state),
             place: Arc::default(),
+            shelf: handover.shelf(),
         };
         let socket = Self {
             listener,
+            handover,
             service,
             attachment,
             file,
@@ -201,14 +210,23 @@ impl Socket {
         let service = EngineApiServer::new(self.service).max_decoding_message_size(MAX_MESSAGE);
         let _file = self.file;
         let [interval, patience] = KEEPALIVE;
-        tonic::transport::Server::builder()
+        let serving = tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(interval))
             .http2_keepalive_timeout(Some(patience))
             .add_service(service)
-            .serve_with_incoming(UnixListenerStream::new(self.listener))
-            .await?;
-        Ok(())
+            .serve_with_incoming(UnixListenerStream::new(self.listener));
+        tokio::select! {
+            served = serving => Ok(served?),
+            never = self.handover.run() => match never {},
+        }
     }
+}
+
+/// The group may use it too: the engine's container runs as another user.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+    Ok(listener)
 }
 
 /// Why an engine is not taken.
@@ -257,6 +275,8 @@ struct Service {
     state: Arc<watch::Sender<Attachment>>,
     /// The name of the engine that is attached.
     place: Arc<Mutex<Option<String>>>,
+    /// Descriptors that engines have handed over.
+    shelf: Shelf,
 }
 
 /// The one place for an engine, until it is dropped.
@@ -286,16 +306,13 @@ impl Service {
         // What never fits is said before what doesn't fit now.
         let layout = self.check(&attach)?;
         let place = self.enter(&attach.engine)?;
-        let pool = attach.pool.clone().ok_or(PoolError::Missing)?;
-        let access = match self.options.role {
-            Role::Prefill => Access::Read,
-            Role::Decode => Access::Write,
-        };
-        let pool = Pool::open(&self.options.shared_directory, &pool, layout, access)?;
+        let pool = self.open(&attach, layout).await?;
+        let gpu = pool.gpu().map(str::to_owned);
         let (outbox, outgoing) = mpsc::unbounded_channel();
         let engine = Engine::new(attach, pool, outbox);
         let attached = v1::Attached {
             agent: concat!("lynx-agent ", env!("CARGO_PKG_VERSION")).to_owned(),
+            coded_on: gpu.unwrap_or_else(|| "the processor".to_owned()),
         };
         let greeted = engine.send(from_agent::Kind::Attached(attached));
         greeted.map_err(|_| Refusal::ShuttingDown)?;
@@ -337,15 +354,40 @@ impl Service {
             return Err(Refusal::Context);
         }
         let layout = attach.layout.as_ref().ok_or(LayoutError::Missing)?;
-        Ok(Layout::parse(layout)?)
+        let pool = attach.pool.as_ref().ok_or(PoolError::Missing)?;
+        Ok(match &pool.gpu {
+            None => Layout::parse(layout)?,
+            Some(gpu) => Layout::on_gpu(layout, gpu)?,
+        })
+    }
+
+    /// The engine's pool: mapped, or opened on its GPU, whose driver may take its time.
+    async fn open(&self, attach: &Attach, layout: Layout) -> Result<Pool, Refusal> {
+        let pool = attach.pool.clone().ok_or(PoolError::Missing)?;
+        let Some(gpu) = pool.gpu.clone() else {
+            let access = match self.options.role {
+                Role::Prefill => Access::Read,
+                Role::Decode => Access::Write,
+            };
+            let directory = &self.options.shared_directory;
+            return Ok(Pool::open(directory, &pool, layout, access)?);
+        };
+        let (options, shelf) = (self.options.gpu.clone(), self.shelf.clone());
+        let opening = tokio::task::spawn_blocking(move || {
+            Pool::import(&pool, &gpu, layout, &options, |name| shelf.get(name))
+        });
+        Ok(opening.await.map_err(|_| Refusal::ShuttingDown)??)
     }
 
     /// The life of one attached engine.
     async fn serve(self, engine: Engine, stream: Streaming<FromEngine>, place: Place) {
         let name = engine.info().engine.clone();
-        tracing::info!(engine = name, "an engine is attached");
+        let gpu = engine.pool().gpu().map(str::to_owned);
+        let coded_on = gpu.as_deref().unwrap_or("the processor");
+        tracing::info!(engine = name, coded_on, "an engine is attached");
         self.state.send_modify(|state| {
             state.engine = Some(Arc::clone(engine.info()));
+            state.gpu.clone_from(&gpu);
             state.error = None;
             state.taken += 1;
         });
@@ -356,10 +398,18 @@ impl Service {
         };
         // Where no role takes it, the inbox is closed, and that is what listening ends with.
         drop(self.engines.send(handed).await);
-        let why = attachment::listen(engine, stream, inbox).await;
+        let closed = engine.pool().closed();
+        let (why, last) = attachment::listen(engine, stream, inbox).await;
+        if let Some(last) = last {
+            if tokio::time::timeout(CLOSING_TIME, closed).await.is_err() {
+                tracing::warn!(engine = name, "its memory on the GPU is still open");
+            }
+            last.say();
+        }
         tracing::warn!(engine = name, why, "the engine is gone");
         self.state.send_modify(|state| {
             state.engine = None;
+            state.gpu = None;
             state.error = Some(why);
         });
         drop(place);

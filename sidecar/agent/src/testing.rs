@@ -1,6 +1,11 @@
 //! A small engine for tests, and its pool.
 
+/// Runs a test with the fake driver.
+#[expect(dead_code, reason = "it is the loader's, who needs more of it")]
+#[path = "../../../kernels/cuda/loader/tests/loader/fake.rs"]
+pub(crate) mod driver;
 mod engine;
+pub(crate) mod gpu;
 mod server;
 
 use std::path::Path;
@@ -41,6 +46,7 @@ pub(crate) fn attach(role: v1::Role, blocks: u32) -> v1::Attach {
         pool: Some(v1::Pool {
             file: "pool".to_owned(),
             blocks,
+            gpu: None,
         }),
         generates: true,
         context_tokens: 4096,

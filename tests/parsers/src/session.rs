@@ -106,6 +106,7 @@ fn pool() -> &'static Arc<Pool> {
         let pool = v1::Pool {
             file: "kv".to_owned(),
             blocks: BLOCKS,
+            gpu: None,
         };
         let bytes = layout.bytes(BLOCKS).expect("a small pool");
         std::fs::write(directory.path().join(&pool.file), vec![0; bytes]).expect("a file");

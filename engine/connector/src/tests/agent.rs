@@ -187,7 +187,10 @@ impl EngineApi for Fake {
         };
         let (to, outgoing) = unbounded_channel();
         let agent = "a test".to_owned();
-        let attached = from_agent::Kind::Attached(Attached { agent });
+        let attached = from_agent::Kind::Attached(Attached {
+            agent,
+            coded_on: String::new(),
+        });
         to.send(Ok(FromAgent {
             kind: Some(attached),
         }))

@@ -2,7 +2,9 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{CStr, c_char};
+use std::os::fd::IntoRawFd as _;
 
+use crate::shared::{self, GRANULARITY};
 use crate::state::{
     INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND, SUCCESS, Sort, State, is_kernel, with,
 };
@@ -80,11 +82,16 @@ driver! {
         put(value, if attribute == 75 { 9 } else { 0 });
         SUCCESS
     }
-    cuDevicePrimaryCtxRetain(context: *mut u64, _device: i32) { put(context, 1); SUCCESS }
-    // Everything must be gone by then.
+    cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: i32) { put(uuid, *b"Lynx's fake GPU."); SUCCESS }
+    cuDevicePrimaryCtxRetain(context: *mut u64, _device: i32) {
+        with(|state| { state.retained += 1; put(context, 1); Ok(()) })
+    }
+    // Everything must be gone by the last time.
     cuDevicePrimaryCtxRelease_v2(_device: i32) {
         with(|state| {
-            let sorts = [Sort::Stream, Sort::Event, Sort::Device, Sort::Host, Sort::Imported, Sort::Module, Sort::Graph, Sort::Executable];
+            state.retained = state.retained.checked_sub(1).ok_or(INVALID_VALUE)?;
+            if state.retained > 0 { return Ok(()); }
+            let sorts = [Sort::Stream, Sort::Event, Sort::Device, Sort::Host, Sort::Imported, Sort::Module, Sort::Graph, Sort::Executable, Sort::Shared, Sort::Range, Sort::Mapping];
             for sort in sorts {
                 assert_eq!(state.count(sort), 0, "{sort:?} outlives its context");
             }
@@ -212,6 +219,94 @@ driver! {
             state.check_memory(address, bytes)?;
             // SAFETY: no memory is touched.
             put(handle, unsafe { libc::memfd_create(c"dma-buf".as_ptr(), 0) });
+            Ok(())
+        })
+    }
+    cuMemGetAddressRange_v2(start: *mut u64, bytes: *mut usize, address: u64) {
+        with(|state| {
+            let (found, size) = state.allocation(address).ok_or(INVALID_VALUE)?;
+            put(start, found);
+            put(bytes, size);
+            Ok(())
+        })
+    }
+    cuMemGetAllocationGranularity(bytes: *mut usize, _properties: *const u8, _option: u32) {
+        put(bytes, GRANULARITY);
+        SUCCESS
+    }
+    cuMemCreate(handle: *mut u64, bytes: usize, _properties: *const u8, _flags: u64) {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) { return INVALID_VALUE; }
+        with(|state| {
+            let file = shared::create(bytes)?;
+            put(handle, state.share(file));
+            Ok(())
+        })
+    }
+    cuMemRelease(handle: u64) {
+        with(|state| {
+            state.destroy(Sort::Shared, handle)?;
+            state.shared.remove(&handle);
+            Ok(())
+        })
+    }
+    cuMemExportToShareableHandle(descriptor: *mut i32, handle: u64, sort: u32, _flags: u64) {
+        if sort != 1 { return INVALID_VALUE; }
+        with(|state| {
+            let file = state.shared.get(&handle).ok_or(INVALID_HANDLE)?;
+            put(descriptor, file.try_clone().map_err(|_| INVALID_VALUE)?.into_raw_fd());
+            Ok(())
+        })
+    }
+    // The descriptor stays its caller's.
+    cuMemImportFromShareableHandle(handle: *mut u64, descriptor: u64, sort: u32) {
+        if sort != 1 { return INVALID_VALUE; }
+        with(|state| {
+            let file = shared::import(descriptor)?;
+            put(handle, state.share(file));
+            Ok(())
+        })
+    }
+    cuMemAddressReserve(address: *mut u64, bytes: usize, _alignment: usize, _hint: u64, _flags: u64) {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) { return INVALID_VALUE; }
+        with(|state| {
+            let start = shared::reserve(bytes)?;
+            state.adopt(Sort::Range, start);
+            put(address, start);
+            Ok(())
+        })
+    }
+    // Only what has nothing mapped.
+    cuMemAddressFree(address: u64, bytes: usize) {
+        with(|state| {
+            if state.check(Sort::Mapping, address).is_ok() { return Err(INVALID_VALUE); }
+            state.destroy(Sort::Range, address)?;
+            shared::free(address, bytes)
+        })
+    }
+    cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, _flags: u64) {
+        if offset != 0 { return INVALID_VALUE; }
+        with(|state| {
+            state.check(Sort::Range, address)?;
+            let file = state.shared.get(&handle).ok_or(INVALID_HANDLE)?;
+            shared::map(address, bytes, file)?;
+            state.adopt(Sort::Mapping, address);
+            Ok(())
+        })
+    }
+    cuMemUnmap(address: u64, bytes: usize) {
+        with(|state| {
+            state.destroy(Sort::Mapping, address)?;
+            state.sizes.remove(&address);
+            shared::unmap(address, bytes)
+        })
+    }
+    // Before it the memory can't be touched.
+    cuMemSetAccess(address: u64, bytes: usize, _access: *const u8, count: usize) {
+        if count != 1 { return INVALID_VALUE; }
+        with(|state| {
+            state.check(Sort::Mapping, address)?;
+            shared::allow(address, bytes)?;
+            state.sizes.insert(address, bytes);
             Ok(())
         })
     }

@@ -1,6 +1,7 @@
 //! What the driver remembers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::sync::Mutex;
 
 use lynx_cuda_shim::{Kernel, run, sum};
@@ -25,6 +26,12 @@ pub(crate) enum Sort {
     Function,
     Graph,
     Executable,
+    /// Memory that a descriptor is of.
+    Shared,
+    /// Addresses without memory.
+    Range,
+    /// Memory at such addresses.
+    Mapping,
 }
 
 /// A launch with its arguments.
@@ -41,22 +48,27 @@ pub(crate) struct Recorded {
 #[derive(Debug)]
 pub(crate) struct State {
     next: u64,
+    /// How often the context is held.
+    pub(crate) retained: usize,
     handles: BTreeSet<(Sort, u64)>,
     pub(crate) sizes: BTreeMap<u64, usize>,
     pub(crate) modules: BTreeMap<u64, String>,
     pub(crate) functions: BTreeMap<u64, (String, String)>,
     pub(crate) recording: BTreeMap<u64, Vec<Recorded>>,
     pub(crate) graphs: BTreeMap<u64, Vec<Recorded>>,
+    pub(crate) shared: BTreeMap<u64, File>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     next: 0x1000,
+    retained: 0,
     handles: BTreeSet::new(),
     sizes: BTreeMap::new(),
     modules: BTreeMap::new(),
     functions: BTreeMap::new(),
     recording: BTreeMap::new(),
     graphs: BTreeMap::new(),
+    shared: BTreeMap::new(),
 });
 
 /// Runs `f` with the state; what it returns is a call's code.
@@ -86,6 +98,18 @@ impl State {
     pub(crate) fn destroy(&mut self, sort: Sort, handle: u64) -> Result<(), u32> {
         let known = self.handles.remove(&(sort, handle));
         known.then_some(()).ok_or(INVALID_HANDLE)
+    }
+
+    pub(crate) fn share(&mut self, file: File) -> u64 {
+        let handle = self.make(Sort::Shared);
+        self.shared.insert(handle, file);
+        handle
+    }
+
+    /// The start and the length of the allocation that the address is in.
+    pub(crate) fn allocation(&self, address: u64) -> Option<(u64, usize)> {
+        let (start, size) = self.sizes.range(..=address).next_back()?;
+        (address < start + *size as u64).then_some((*start, *size))
     }
 
     /// Whether the bytes lie in one allocation.

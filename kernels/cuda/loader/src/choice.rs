@@ -3,14 +3,14 @@
 use core::fmt;
 use std::path::PathBuf;
 
-use crate::driver::{Device, DriverError, Module, missing_symbol};
+use crate::driver::{Device, DriverError, Module, Which, missing_symbol};
 use crate::images::{DEFAULT_FOLDER, ImageError, Images};
 
 /// What to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Which of the GPUs that this process sees.
-    pub device: u32,
+    pub device: Which,
     /// Where machine code lies that was built beforehand.
     pub kernels: PathBuf,
 }
@@ -18,7 +18,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            device: 0,
+            device: Which::Number(0),
             kernels: DEFAULT_FOLDER.into(),
         }
     }
@@ -43,8 +43,8 @@ pub enum Why {
     #[error("the CUDA driver has no {0}: it must be of CUDA 12 or later")]
     OldDriver(&'static str),
     /// No GPU is visible.
-    #[error("the CUDA driver shows this container no GPU number {0}")]
-    NoDevice(u32),
+    #[error("the CUDA driver shows this container no {0}")]
+    NoDevice(Which),
     /// A GPU that lacks instructions that the kernels use.
     #[error("{name} is of compute capability {major}.{minor}, and the kernels need 8.0")]
     OldDevice {
@@ -90,6 +90,15 @@ fn find(options: &Options) -> Result<(Device, Images), Why> {
     // One build for all: where it loads, so do the others.
     Module::load(&device, &images.load("k128-whole", (major, minor))?)?;
     Ok((device, images))
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "GPU number {number}"),
+            Self::Uuid(uuid) => write!(f, "{uuid}"),
+        }
+    }
 }
 
 impl fmt::Display for Choice {

@@ -22,7 +22,7 @@ pub trait Coder {
     /// What can fail in a merge.
     type MergeError: std::error::Error;
 
-    /// Splits a unit, with its tail.
+    /// Splits a unit, with its tail where that is asked for.
     ///
     /// # Errors
     /// Where the values can't be read or coded here.
@@ -31,6 +31,7 @@ pub trait Coder {
         plan: &UnitPlan,
         order: &LayerOrder,
         cache: &Self::Cache,
+        with_tail: bool,
     ) -> Result<Segments, Self::SplitError>;
 
     /// Merges the head and the first steps, as many as the number beside the segments.
@@ -84,10 +85,13 @@ impl Coder for Processor {
         plan: &UnitPlan,
         order: &LayerOrder,
         cache: &Blocks,
+        with_tail: bool,
     ) -> Result<Segments, Infallible> {
         let mut unit = UnitBuffer::default();
         self.0.split(plan, order, cache, &mut unit);
-        self.0.encode_tail(plan, cache, &mut unit.tail);
+        if with_tail {
+            self.0.encode_tail(plan, cache, &mut unit.tail);
+        }
         let segments = (0..plan.segments()).filter_map(|index| unit.segment(index));
         let sums = segments.map(checksum).collect();
         Ok(Segments { unit, sums })

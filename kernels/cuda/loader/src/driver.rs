@@ -6,6 +6,7 @@
 //! ([`Function::launch`] is unsafe to call).
 #![expect(unsafe_code, reason = "calls of the CUDA driver and of NVRTC")]
 
+mod mapped;
 mod memory;
 mod module;
 pub(crate) mod nvrtc;
@@ -13,11 +14,13 @@ mod stream;
 mod trial;
 mod units;
 
+use core::fmt;
 use std::ffi::CStr;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
 
+pub use mapped::Mapped;
 pub use memory::{Imported, InFlight, IpcHandle, Memory, Pinned};
 pub use module::{Captured, Function, Module};
 pub use stream::{Event, Stream};
@@ -53,6 +56,7 @@ const SYMBOLS: &[&str] = &[
     "cuDeviceGet",
     "cuDeviceGetName",
     "cuDeviceGetAttribute",
+    "cuDeviceGetUuid_v2",
     "cuDevicePrimaryCtxRetain",
     "cuDevicePrimaryCtxRelease_v2",
     "cuCtxSetCurrent",
@@ -84,6 +88,17 @@ const SYMBOLS: &[&str] = &[
     "cuIpcOpenMemHandle_v2",
     "cuIpcCloseMemHandle",
     "cuMemGetHandleForAddressRange",
+    "cuMemGetAddressRange_v2",
+    "cuMemGetAllocationGranularity",
+    "cuMemCreate",
+    "cuMemRelease",
+    "cuMemExportToShareableHandle",
+    "cuMemImportFromShareableHandle",
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemSetAccess",
     "cuGraphInstantiateWithFlags",
     "cuGraphLaunch",
     "cuGraphExecDestroy",
@@ -106,6 +121,15 @@ pub(crate) fn missing_symbol() -> Option<Option<&'static str>> {
     SYMBOLS.iter().copied().find(|name| !has(name)).map(Some)
 }
 
+/// Which of the GPUs that a process sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// By its number there, which is another in every container.
+    Number(u32),
+    /// By the number that it has everywhere.
+    Uuid(Uuid),
+}
+
 /// A GPU, with the context that all of this process shares.
 #[derive(Clone, Debug)]
 pub struct Device(Arc<Context>);
@@ -115,7 +139,34 @@ struct Context {
     device: sys::CUdevice,
     context: sys::CUcontext,
     name: String,
+    uuid: Uuid,
     capability: (u32, u32),
+}
+
+/// A GPU's number that is the same in every process and container; that of an instance where it is divided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Uuid(pub [u8; 16]);
+
+impl fmt::Display for Uuid {
+    /// As `nvidia-smi -L` writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU")?;
+        for (at, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(at, 0 | 4 | 6 | 8 | 10) {
+                "-"
+            } else {
+                ""
+            };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 // SAFETY: a context may be made current in any thread, and its functions may be called by several at once.
@@ -131,8 +182,8 @@ impl Drop for Context {
 }
 
 impl Device {
-    /// GPU number `ordinal` of those that the process sees; `None` where there is none. `missing_symbol` is asked before.
-    pub(crate) fn open(ordinal: u32) -> Result<Option<Self>, DriverError> {
+    /// The wanted one of the GPUs that the process sees; `None` where it is not among them. `missing_symbol` is asked before.
+    pub(crate) fn open(wanted: Which) -> Result<Option<Self>, DriverError> {
         // SAFETY: the library has the function; it may be called any number of times.
         match unsafe { sys::cuInit(0) } {
             sys::CUresult::CUDA_ERROR_NO_DEVICE => return Ok(None),
@@ -143,14 +194,25 @@ impl Device {
         check("cuDeviceGetCount", unsafe {
             sys::cuDeviceGetCount(&raw mut count)
         })?;
-        let Some(ordinal) = i32::try_from(ordinal).ok().filter(|it| *it < count) else {
+        let mut found = None;
+        for ordinal in 0..count {
+            let mut device = 0;
+            // SAFETY: there is one of this number.
+            check("cuDeviceGet", unsafe {
+                sys::cuDeviceGet(&raw mut device, ordinal)
+            })?;
+            let uuid = uuid_of(device)?;
+            let is_wanted = match wanted {
+                Which::Number(number) => i64::from(ordinal) == i64::from(number),
+                Which::Uuid(wanted) => uuid == wanted,
+            };
+            if is_wanted {
+                found = Some((device, uuid));
+            }
+        }
+        let Some((device, uuid)) = found else {
             return Ok(None);
         };
-        let mut device = 0;
-        // SAFETY: there is one of this number.
-        check("cuDeviceGet", unsafe {
-            sys::cuDeviceGet(&raw mut device, ordinal)
-        })?;
         let name = name_of(device)?;
         use sys::CUdevice_attribute as Attribute;
         let major = attribute(
@@ -170,6 +232,7 @@ impl Device {
             device,
             context,
             name,
+            uuid,
             capability: (major, minor),
         }))))
     }
@@ -177,6 +240,11 @@ impl Device {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// The number by which other processes know it.
+    pub fn uuid(&self) -> Uuid {
+        self.0.uuid
     }
 
     /// Its compute capability.
@@ -191,6 +259,15 @@ impl Device {
             sys::cuCtxSetCurrent(self.0.context)
         })
     }
+}
+
+fn uuid_of(device: sys::CUdevice) -> Result<Uuid, DriverError> {
+    let mut uuid = sys::CUuuid { bytes: [0; 16] };
+    // SAFETY: writes 16 bytes.
+    check("cuDeviceGetUuid", unsafe {
+        sys::cuDeviceGetUuid_v2(&raw mut uuid, device)
+    })?;
+    Ok(Uuid(uuid.bytes.map(i8::cast_unsigned)))
 }
 
 fn name_of(device: sys::CUdevice) -> Result<String, DriverError> {

@@ -18,7 +18,7 @@ pub use choice::{Choice, Options, Why, choose};
 pub use coder::{Coder, Processor, Segments};
 pub use driver::{
     Cache, Captured, CodeError, Device, DriverError, Event, Function, GpuCoder, Imported, InFlight,
-    IpcHandle, Memory, Module, Pass, Pinned, Place, Stream, Trial,
+    IpcHandle, Mapped, Memory, Module, Pass, Pinned, Place, Stream, Trial, Uuid, Which,
 };
 pub use images::{DEFAULT_FOLDER, ImageError, Images, build_name, source_digest};
 pub use staging::{Slot, Staging, StagingError};

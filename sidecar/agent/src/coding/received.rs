@@ -25,7 +25,8 @@ enum Merged {
 #[derive(Debug)]
 pub struct Received {
     pub(super) unit: UnitBuffer,
-    here: Vec<bool>,
+    /// The checksum that came with each segment, where it is here.
+    pub(super) here: Vec<Option<u64>>,
     merged: Merged,
 }
 
@@ -43,18 +44,23 @@ impl Received {
                 steps: vec![Vec::new(); steps],
                 tail: Vec::new(),
             },
-            here: vec![false; segments],
+            here: vec![None; segments],
             merged: Merged::Nothing,
         }
     }
 
-    /// Takes segment `index`; its bytes are moved, not copied.
+    /// Takes segment `index`, which has this checksum; its bytes are moved, not copied.
     ///
     /// # Errors
     /// Where the unit has no such segment.
-    pub fn take(&mut self, index: usize, bytes: Vec<u8>) -> Result<(), NoSuchSegment> {
+    pub fn take(
+        &mut self,
+        index: usize,
+        bytes: Vec<u8>,
+        checksum: u64,
+    ) -> Result<(), NoSuchSegment> {
         let here = self.here.get_mut(index).ok_or(NoSuchSegment(index))?;
-        *here = true;
+        *here = Some(checksum);
         match index.checked_sub(1) {
             None => self.unit.head = bytes,
             Some(step) if step < self.unit.steps.len() => self.unit.steps[step] = bytes,
@@ -65,7 +71,7 @@ impl Received {
 
     /// What can be merged that is not merged yet.
     pub fn merge_next(&self) -> Next {
-        let segments = self.here.iter().take_while(|here| **here).count();
+        let segments = self.here.iter().take_while(|here| here.is_some()).count();
         let steps = segments.saturating_sub(1).min(self.unit.steps.len());
         let tail = self.here.len() > self.unit.steps.len() + 1 && segments == self.here.len();
         let baseline = self.here.len() == 1 && segments == 1;

@@ -41,7 +41,7 @@ fn a_unit_is_merged_as_far_as_its_segments_reach() {
     let mut received = coding.receive();
     let mut seen = Vec::new();
     for segment in [1, 0, 3, 2, 4, 5, 6] {
-        received.take(segment, vec![0]).unwrap();
+        received.take(segment, vec![0], 0).unwrap();
         seen.push(received.merge_next());
         received.merged();
         assert_eq!(received.merge_next(), Next::Nothing);
@@ -59,7 +59,7 @@ fn a_unit_is_merged_as_far_as_its_segments_reach() {
             Exact
         ]
     );
-    assert!(received.take(7, Vec::new()).is_err());
+    assert!(received.take(7, Vec::new(), 0).is_err());
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_baseline_is_one_segment() {
     assert_eq!((coding.transfer().segments(), coding.last_level()), (1, 0));
     let mut received = coding.receive();
     assert_eq!(received.merge_next(), Next::Nothing);
-    received.take(0, vec![0]).unwrap();
+    received.take(0, vec![0], 0).unwrap();
     assert_eq!(received.merge_next(), Next::Exact);
 }
 
@@ -109,7 +109,7 @@ fn whatever_order_segments_come_in_what_is_merged_next_is_the_longest_run_of_the
             match op {
                 Op::Take(index) => {
                     let index = usize::from(*index) % (segments + 1);
-                    let taken = received.take(index, vec![1]);
+                    let taken = received.take(index, vec![1], 0);
                     assert_eq!(taken.is_ok(), index < segments);
                     here.iter_mut()
                         .skip(index)

@@ -27,6 +27,8 @@ pub(super) mod path {
     pub(in super::super) const ENGINE_SHARED_DIRECTORY: &str = "engine.sharedDirectory";
     pub(in super::super) const ENGINE_HTTP: &str = "engine.http";
     pub(in super::super) const ENGINE_QUEUE: &str = "engine.queue";
+    pub(in super::super) const ENGINE_KERNELS: &str = "engine.kernels";
+    pub(in super::super) const ENGINE_PINNED_MEMORY: &str = "engine.pinnedMemory";
     pub(in super::super) const PEERS: &str = "peers";
     pub(in super::super) const OPERATOR_ADDRESS: &str = "operator.address";
     pub(in super::super) const FIDELITY: &str = "transfer.fidelity";
@@ -184,6 +186,18 @@ pub(super) const FIELDS: &[Field] = &[
         default: "64",
         allowed: "a number from 1 to 100000",
         about: "How many requests may be with the engine, waiting ones included. More get 429.",
+    },
+    Field {
+        path: path::ENGINE_KERNELS,
+        default: "/usr/share/lynx/kernels",
+        allowed: "a path",
+        about: "Where the kernels for GPUs lie. They are used where the engine's KV pool is in a GPU's memory.",
+    },
+    Field {
+        path: path::ENGINE_PINNED_MEMORY,
+        default: "64Mi",
+        allowed: SIZE,
+        about: "Memory that can't be swapped out, for what goes to a GPU and comes from it, at most.",
     },
     Field {
         path: path::PEERS,

@@ -307,7 +307,7 @@ impl Arriving {
         let index = unit.0 as usize;
         let found = self.units.get_mut(index);
         let received = found.ok_or(MergingError::NoSuchUnit(unit))?;
-        received.take(usize::from(segment.0), bytes.into_vec())?;
+        received.take(usize::from(segment.0), bytes.into_vec(), expected)?;
         if received.merge_next() != Next::Nothing && !self.fresh.contains(&index) {
             self.fresh.push(index);
         }

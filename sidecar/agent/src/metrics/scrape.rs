@@ -66,6 +66,8 @@ impl Scrape {
             )
         };
         out.one(&agent::ENGINE_ATTACHED, flag(is_attached))?;
+        let is_on_gpu = attachment.borrow().gpu.is_some();
+        out.one(&agent::ENGINE_ON_GPU, flag(is_on_gpu))?;
         out.one(&agent::ENGINE_ATTACHES, number(taken))?;
         out.one(&agent::ENGINE_REFUSALS, number(refused))?;
         let expires = &self.0.counters.certificate_expires_unix_s;

@@ -1,19 +1,26 @@
 //! Where an engine's KV lies, as far as this agent can read it.
 
+use lynx_gpu::Pages;
 use lynx_kernels::{BLOCK_TOKENS, Kind, KvShape, ShapeError};
 use lynx_proto::engine::v1;
 
 /// Bytes of an element: BF16 is the only one.
 const ELEMENT_BYTES: usize = 2;
 
-/// A layout that the codec can work on in place: K as `[channel][token]`, V as `[token][channel]`, BF16.
+/// A layout that is coded in place. On the processor: K as `[channel][token]`, V as `[token][channel]`, in blocks of 64 tokens. On a
+/// GPU: both as `[token][channel]` with any strides, in blocks of 16 to 128 tokens. BF16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     shape: KvShape,
+    block_tokens: usize,
     block_stride: usize,
     layer_stride: usize,
     head_stride: usize,
     v_offset: usize,
+    /// On a GPU.
+    token_stride: Option<usize>,
+    /// Whether each layer has a place of its own, and no stride leads to the next.
+    is_apart: bool,
 }
 
 /// Why this agent can't work with an engine's KV layout.
@@ -30,6 +37,24 @@ pub enum LayoutError {
         "blocks of {0} tokens are not supported: configure the engine for blocks of {BLOCK_TOKENS} tokens"
     )]
     BlockTokens(u32),
+    /// Blocks of a size that a GPU's kernels don't take.
+    #[error(
+        "blocks of {0} tokens are not supported in a GPU's memory: configure the engine for 16, 32, 64 or 128 tokens"
+    )]
+    Pages(u32),
+    /// Another order of K on a GPU.
+    #[error(
+        "K in the order {0} is not supported in a GPU's memory: K must be [token][channel] (ORDER_TOKEN_CHANNEL)"
+    )]
+    PagedKeyOrder(&'static str),
+    /// A stride that isn't what a GPU's threads read at a time.
+    #[error("the {name} of {bytes} bytes is not a multiple of 16, as it must be in a GPU's memory")]
+    Uneven {
+        /// Which stride.
+        name: &'static str,
+        /// Its value.
+        bytes: usize,
+    },
     /// Another order of K.
     #[error(
         "K in the order {0} is not supported: K must be [channel][token] (ORDER_CHANNEL_TOKEN)"
@@ -94,18 +119,52 @@ impl Layout {
     /// # Errors
     /// Names the first thing that is not supported.
     pub fn parse(layout: &v1::Layout) -> Result<Self, LayoutError> {
-        let shape = KvShape {
-            layers: layout.layers as usize,
-            kv_heads: layout.kv_heads as usize,
-            head_dim: layout.head_dim as usize,
-        };
-        shape.check()?;
+        let shape = shape(layout)?;
         if layout.block_tokens as usize != BLOCK_TOKENS {
             return Err(LayoutError::BlockTokens(layout.block_tokens));
         }
         if layout.k_order() != v1::Order::ChannelToken {
             return Err(LayoutError::KeyOrder(layout.k_order().as_str_name()));
         }
+        Self::checked(layout, shape, None, false)
+    }
+
+    /// The layout that an engine declares of blocks in a GPU's memory.
+    ///
+    /// # Errors
+    /// Names the first thing that is not supported.
+    pub fn on_gpu(layout: &v1::Layout, gpu: &v1::GpuPool) -> Result<Self, LayoutError> {
+        let shape = shape(layout)?;
+        if !matches!(layout.block_tokens, 16 | 32 | 64 | 128) {
+            return Err(LayoutError::Pages(layout.block_tokens));
+        }
+        if layout.k_order() != v1::Order::TokenChannel {
+            return Err(LayoutError::PagedKeyOrder(layout.k_order().as_str_name()));
+        }
+        let stride = aligned("token stride", gpu.token_stride)?;
+        let found = Self::checked(layout, shape, Some(stride), !gpu.layers.is_empty())?;
+        let strides = [
+            ("token stride", stride),
+            ("head stride", found.head_stride),
+            ("block stride", found.block_stride),
+            ("layer stride", found.layer_stride),
+            ("offset of V", found.v_offset),
+        ];
+        match strides
+            .into_iter()
+            .find(|(_, bytes)| !bytes.is_multiple_of(16))
+        {
+            Some((name, bytes)) => Err(LayoutError::Uneven { name, bytes }),
+            None => Ok(found),
+        }
+    }
+
+    fn checked(
+        layout: &v1::Layout,
+        shape: KvShape,
+        token_stride: Option<usize>,
+        is_apart: bool,
+    ) -> Result<Self, LayoutError> {
         if layout.v_order() != v1::Order::TokenChannel {
             return Err(LayoutError::ValueOrder(layout.v_order().as_str_name()));
         }
@@ -121,6 +180,9 @@ impl Layout {
         }
         let layout = Self {
             shape,
+            block_tokens: layout.block_tokens as usize,
+            token_stride,
+            is_apart,
             block_stride: aligned("block stride", layout.block_stride)?,
             layer_stride: aligned("layer stride", layout.layer_stride)?,
             head_stride: aligned("head stride", layout.head_stride)?,
@@ -136,26 +198,61 @@ impl Layout {
         self.shape
     }
 
+    /// Tokens of a block.
+    pub fn block_tokens(&self) -> usize {
+        self.block_tokens
+    }
+
+    /// On a GPU: a layer's pages of K or V.
+    pub(super) fn pages(&self) -> Option<Pages> {
+        let elements = |bytes: usize| u32::try_from(bytes / ELEMENT_BYTES).ok();
+        Some(Pages {
+            tokens: u32::try_from(self.block_tokens).ok()?,
+            page_stride: (self.block_stride / ELEMENT_BYTES) as u64,
+            token_stride: elements(self.token_stride?)?,
+            head_stride: elements(self.head_stride)?,
+        })
+    }
+
+    /// Where layer `layer` begins, in bytes, where none has a place of its own.
+    pub(super) fn layer(&self, layer: usize) -> usize {
+        layer * self.layer_stride
+    }
+
+    /// From a layer's K to its V, in bytes.
+    pub(super) fn v_offset(&self) -> usize {
+        self.v_offset
+    }
+
     /// Elements of one head's K, or V, in one block.
     pub fn tile_elements(&self) -> usize {
         self.shape.head_dim * BLOCK_TOKENS
     }
 
-    /// Bytes from the file's start to the end of the last of `blocks` blocks.
+    /// Bytes from the file's start to the end of the last of `blocks` blocks; from a layer's, where each has its own place.
     ///
     /// # Errors
     /// Where tiles would overlap, or the sum is out of range.
     pub fn bytes(&self, blocks: u32) -> Result<usize, LayoutError> {
         let too_large = LayoutError::TooLarge { blocks };
+        let layers = if self.is_apart { 1 } else { self.shape.layers };
+        let (token_stride, tokens) = match self.token_stride {
+            Some(stride) => (stride, self.block_tokens),
+            None => (0, 1),
+        };
         let mut steps = [
+            ("token stride", token_stride, tokens),
             ("offset of V", self.v_offset, 2),
             ("head stride", self.head_stride, self.shape.kv_heads),
-            ("layer stride", self.layer_stride, self.shape.layers),
+            ("layer stride", self.layer_stride, layers),
             ("block stride", self.block_stride, blocks as usize),
         ];
         // Tiles don't overlap if each stride, from the smallest on, steps over all that the smaller ones span.
         steps.sort_by_key(|(_, stride, _)| *stride);
-        let mut inner = self.tile_elements() * ELEMENT_BYTES;
+        let mut inner = match self.token_stride {
+            Some(_) => self.shape.head_dim * ELEMENT_BYTES,
+            None => self.tile_elements() * ELEMENT_BYTES,
+        };
         for (name, bytes, count) in steps {
             let Some(further) = count.checked_sub(1).filter(|further| *further > 0) else {
                 continue;
@@ -188,6 +285,16 @@ impl Layout {
             + within;
         bytes / ELEMENT_BYTES
     }
+}
+
+fn shape(layout: &v1::Layout) -> Result<KvShape, LayoutError> {
+    let shape = KvShape {
+        layers: layout.layers as usize,
+        kv_heads: layout.kv_heads as usize,
+        head_dim: layout.head_dim as usize,
+    };
+    shape.check()?;
+    Ok(shape)
 }
 
 fn aligned(name: &'static str, bytes: u64) -> Result<usize, LayoutError> {

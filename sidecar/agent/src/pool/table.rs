@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lynx_kernels::{BLOCK_TOKENS, Kind, KvShape};
 
+use super::device::GpuValues;
 use super::tiles::{Sink, Source};
-use super::{Claim, Lost, Pool};
+use super::{Claim, Lost, Memory, Pool};
 
 /// Why a block table can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,11 +48,13 @@ pub enum TableError {
     },
     /// A start that is none.
     #[error(
-        "the KV is to start at token {from_token}: it must be a multiple of {BLOCK_TOKENS} below the prompt's {tokens}"
+        "the KV is to start at token {from_token}: it must be a multiple of {step} below the prompt's {tokens}"
     )]
     Start {
         /// The start.
         from_token: u32,
+        /// What it must be a multiple of: the codec's blocks, and the pool's.
+        step: usize,
         /// Tokens of the prompt.
         tokens: u32,
     },
@@ -81,9 +84,30 @@ pub enum AccessError {
         /// The tokens.
         tokens: Range<u32>,
     },
+    /// They are in a GPU's memory, and were looked for in the processor's.
+    #[error("the blocks are in a GPU's memory: only its kernels reach them")]
+    Elsewhere,
     /// Nobody can.
     #[error(transparent)]
     Lost(#[from] Lost),
+}
+
+/// One layer's K or V, to be read where it is.
+#[derive(Debug)]
+pub enum Values<'a> {
+    /// By the processor.
+    Host(Source<'a>),
+    /// By a GPU.
+    Gpu(GpuValues<'a>),
+}
+
+/// The same, to be written.
+#[derive(Debug)]
+pub enum ValuesMut<'a> {
+    /// By the processor.
+    Host(Sink<'a>),
+    /// By a GPU.
+    Gpu(GpuValues<'a>),
 }
 
 /// The blocks of a prompt at a prefill engine, from its `PrefillStarted` to its `Release`.
@@ -166,6 +190,19 @@ impl Readable {
         kind: Kind,
         tokens: Range<u32>,
     ) -> Result<Source<'_>, AccessError> {
+        on_host(self.values(layer, kind, tokens)?)
+    }
+
+    /// The same, wherever it is.
+    ///
+    /// # Errors
+    /// Where they aren't published.
+    pub fn values(
+        &self,
+        layer: usize,
+        kind: Kind,
+        tokens: Range<u32>,
+    ) -> Result<Values<'_>, AccessError> {
         let published = self.published(layer);
         if tokens.end > published {
             return Err(AccessError::NotPublished {
@@ -174,7 +211,7 @@ impl Readable {
                 wanted: tokens.end,
             });
         }
-        self.claimed.source(layer, kind, tokens)
+        self.claimed.values(layer, kind, tokens)
     }
 }
 
@@ -225,18 +262,38 @@ impl Writable {
         kind: Kind,
         tokens: Range<u32>,
     ) -> Result<Sink<'_>, AccessError> {
-        let Source {
-            pool,
-            blocks,
-            skipped,
-            ..
-        } = self.source(layer, kind, tokens)?;
-        Ok(Sink {
-            pool,
-            blocks,
-            skipped,
-            layer,
-            kind,
+        match self.values_mut(layer, kind, tokens)? {
+            ValuesMut::Host(sink) => Ok(sink),
+            ValuesMut::Gpu(_) => Err(AccessError::Elsewhere),
+        }
+    }
+
+    /// The same, wherever they are.
+    ///
+    /// # Errors
+    /// As for [`sink`](Self::sink).
+    pub fn values_mut(
+        &mut self,
+        layer: usize,
+        kind: Kind,
+        tokens: Range<u32>,
+    ) -> Result<ValuesMut<'_>, AccessError> {
+        Ok(match self.values(layer, kind, tokens)? {
+            Values::Gpu(values) => ValuesMut::Gpu(values),
+            Values::Host(Source {
+                mapping,
+                layout,
+                blocks,
+                skipped,
+                ..
+            }) => ValuesMut::Host(Sink {
+                mapping,
+                layout,
+                blocks,
+                skipped,
+                layer,
+                kind,
+            }),
         })
     }
 
@@ -258,10 +315,19 @@ impl Writable {
         kind: Kind,
         tokens: Range<u32>,
     ) -> Result<Source<'_>, AccessError> {
+        on_host(self.values(layer, kind, tokens)?)
+    }
+
+    fn values(
+        &self,
+        layer: usize,
+        kind: Kind,
+        tokens: Range<u32>,
+    ) -> Result<Values<'_>, AccessError> {
         if !self.is_granted() {
             return Err(AccessError::NotGranted);
         }
-        self.claimed().source(layer, kind, tokens)
+        self.claimed().values(layer, kind, tokens)
     }
 }
 
@@ -292,6 +358,13 @@ impl Grant {
     }
 }
 
+fn on_host(values: Values<'_>) -> Result<Source<'_>, AccessError> {
+    match values {
+        Values::Host(source) => Ok(source),
+        Values::Gpu(_) => Err(AccessError::Elsewhere),
+    }
+}
+
 /// A block table whose blocks no other table has for another purpose.
 #[derive(Debug)]
 struct Claimed {
@@ -310,13 +383,16 @@ impl Claimed {
         tokens: Range<u32>,
         claim: Claim,
     ) -> Result<Self, TableError> {
-        if tokens.is_empty() || !(tokens.start as usize).is_multiple_of(BLOCK_TOKENS) {
+        let block = pool.layout.block_tokens();
+        let step = block.max(BLOCK_TOKENS);
+        if tokens.is_empty() || !(tokens.start as usize).is_multiple_of(step) {
             return Err(TableError::Start {
                 from_token: tokens.start,
+                step,
                 tokens: tokens.end,
             });
         }
-        let wanted = (tokens.end as usize).div_ceil(BLOCK_TOKENS);
+        let wanted = (tokens.end as usize).div_ceil(block);
         if blocks.len() != wanted {
             return Err(TableError::Count {
                 tokens: tokens.end,
@@ -334,7 +410,7 @@ impl Claimed {
         if let Some(&block) = blocks.iter().find(|block| !seen.insert(**block)) {
             return Err(TableError::Twice { block });
         }
-        let first = tokens.start as usize / BLOCK_TOKENS;
+        let first = tokens.start as usize / block;
         pool.claim(&blocks[first..], claim)
             .map_err(|block| TableError::InUse { block })?;
         Ok(Self {
@@ -349,30 +425,36 @@ impl Claimed {
     /// Gives the blocks back, once.
     fn give_back(&self) {
         if self.is_held.swap(false, Ordering::AcqRel) {
-            let first = self.tokens.start as usize / BLOCK_TOKENS;
+            let first = self.tokens.start as usize / self.pool.layout.block_tokens();
             self.pool.give_back(&self.blocks[first..], self.claim);
         }
     }
 
-    fn source(
+    fn values(
         &self,
         layer: usize,
         kind: Kind,
         tokens: Range<u32>,
-    ) -> Result<Source<'_>, AccessError> {
+    ) -> Result<Values<'_>, AccessError> {
         self.pool.intact()?;
         let is_within = self.tokens.start <= tokens.start && tokens.end <= self.tokens.end;
         if layer >= self.pool.layout.shape().layers || tokens.is_empty() || !is_within {
             return Err(AccessError::Nowhere { layer, tokens });
         }
-        let first = tokens.start as usize / BLOCK_TOKENS;
-        let end = (tokens.end as usize).div_ceil(BLOCK_TOKENS);
-        Ok(Source {
-            pool: &self.pool,
-            blocks: &self.blocks[first..end],
-            skipped: first,
-            layer,
-            kind,
+        let layout = &self.pool.layout;
+        let first = tokens.start as usize / layout.block_tokens();
+        let end = (tokens.end as usize).div_ceil(layout.block_tokens());
+        let blocks = &self.blocks[first..end];
+        Ok(match &self.pool.memory {
+            Memory::Host(mapping) => Values::Host(Source {
+                mapping,
+                layout,
+                blocks,
+                skipped: first,
+                layer,
+                kind,
+            }),
+            Memory::Gpu(gpu) => Values::Gpu(gpu.values(layer, kind, blocks)),
         })
     }
 }

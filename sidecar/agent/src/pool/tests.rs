@@ -253,6 +253,7 @@ fn nothing_but_a_file_of_memory_is_mapped() {
             let pool = v1::Pool {
                 file: name.to_owned(),
                 blocks: 3,
+                gpu: None,
             };
             let refused = Pool::open(Path::new(directory), &pool, layout, access);
             let why = refused.map(|_| ()).unwrap_err().to_string();
@@ -274,6 +275,7 @@ fn only_a_file_of_its_full_size_in_the_shared_directory_is_mapped() {
         let pool = v1::Pool {
             file: file.to_owned(),
             blocks,
+            gpu: None,
         };
         Pool::open(directory.path(), &pool, layout, Access::Read)
     };

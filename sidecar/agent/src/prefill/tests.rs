@@ -61,6 +61,7 @@ impl Agent {
             shared_directory: directory.path().to_owned(),
             role: config::Role::Prefill,
             has_http: upstream.is_some(),
+            gpu: crate::pool::GpuOptions::default(),
         })
         .unwrap();
         let mut options = Options {

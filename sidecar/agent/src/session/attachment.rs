@@ -142,26 +142,44 @@ fn ended_after(silence: Duration) -> String {
     )
 }
 
-/// Passes on what the engine says until one of the two sides ends it; why it ended.
+/// What an engine is told at the end, if anything. As long as it isn't said, the stream doesn't end.
+#[derive(Debug)]
+pub(super) struct LastWord {
+    outbox: Outbox,
+    status: Option<Status>,
+}
+
+impl LastWord {
+    pub(super) fn say(self) {
+        if let Some(status) = self.status {
+            // A stream that is gone can't be told.
+            drop(self.outbox.send(Err(status)));
+        }
+    }
+}
+
+/// Passes on what the engine says until one of the two sides ends it; why it ended. An engine whose pool is in a GPU's memory keeps
+/// that until its stream ends: what it is told then is its caller's to say, once the pool is closed.
 pub(super) async fn listen(
     engine: Engine,
     mut stream: Streaming<FromEngine>,
     inbox: mpsc::Sender<Message>,
-) -> String {
+) -> (String, Option<LastWord>) {
     let mut unwanted = engine.unwanted.subscribe();
     let mut heard_at = Instant::now();
+    let mut status = None;
     let why = loop {
         let next = tokio::select! {
             // A role that refuses the engine also drops its inbox: the reason comes first.
             biased;
             Ok(why) = unwanted.wait_for(Option::is_some) => {
                 let why = why.clone().unwrap_or_default();
-                drop(engine.outbox.send(Err(Status::failed_precondition(why.clone()))));
+                status = Some(Status::failed_precondition(why.clone()));
                 break why;
             }
             lost = engine.pool.lost() => {
                 let why = lost.to_string();
-                drop(engine.outbox.send(Err(Status::invalid_argument(why.clone()))));
+                status = Some(Status::invalid_argument(why.clone()));
                 break why;
             }
             next = stream.message() => next,
@@ -187,13 +205,17 @@ pub(super) async fn listen(
             Ok(None) => {}
             Err(broken) => {
                 let why = broken.to_string();
-                let status = Status::invalid_argument(why.clone());
-                drop(engine.outbox.send(Err(status)));
+                status = Some(Status::invalid_argument(why.clone()));
                 break why;
             }
         }
     };
     engine.end();
+    let outbox = engine.outbox.clone();
+    let mut last = Some(LastWord { outbox, status });
+    if engine.pool.gpu().is_none() {
+        last.take().into_iter().for_each(LastWord::say);
+    }
     drop(inbox.send(Message::Detached(why.clone())).await);
-    why
+    (why, last)
 }

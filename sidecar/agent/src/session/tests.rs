@@ -58,6 +58,7 @@ fn options(directory: &std::path::Path, role: Role) -> Options {
         shared_directory: directory.to_owned(),
         role,
         has_http: false,
+        gpu: crate::pool::GpuOptions::default(),
     }
 }
 

@@ -100,6 +100,7 @@ pub struct IpcHandle(pub [u8; 64]);
 pub struct Imported {
     device: Device,
     address: u64,
+    bytes: usize,
 }
 
 impl Imported {
@@ -118,10 +119,22 @@ impl Imported {
         check("cuIpcOpenMemHandle", unsafe {
             sys::cuIpcOpenMemHandle_v2(&raw mut address, handle, LAZY_PEER_ACCESS)
         })?;
-        Ok(Self {
+        let mut imported = Self {
             device: device.clone(),
             address,
-        })
+            bytes: 0,
+        };
+        let mut start = 0;
+        // SAFETY: writes two numbers.
+        check("cuMemGetAddressRange", unsafe {
+            sys::cuMemGetAddressRange_v2(&raw mut start, &raw mut imported.bytes, address)
+        })?;
+        Ok(imported)
+    }
+
+    /// Its length: the whole allocation's, whichever part of it was exported.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Its first byte's address.
@@ -183,6 +196,15 @@ impl Pinned {
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: so many initialised bytes, which no copy writes: those own the memory.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.bytes) }
+    }
+
+    /// The beginning of a piece that is all within it.
+    fn piece(&self, at: usize, bytes: usize) -> Result<NonNull<u8>, DriverError> {
+        if at.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            return Err(OUT_OF_RANGE);
+        }
+        // SAFETY: within the memory.
+        Ok(unsafe { self.pointer.add(at) })
     }
 
     /// What is in it, to be changed.
@@ -301,27 +323,63 @@ impl Stream {
         pieces: &[(usize, usize, usize)],
     ) -> Result<InFlight, DriverError> {
         let fits = |&(start, at, bytes): &(usize, usize, usize)| {
-            let end = |from: usize| from.checked_add(bytes);
-            end(start).is_some_and(|end| end <= from.bytes)
-                && end(at).is_some_and(|end| end <= to.bytes)
+            start
+                .checked_add(bytes)
+                .is_some_and(|end| end <= from.bytes)
+                && to.piece(at, bytes).is_ok()
         };
         if !pieces.iter().all(fits) {
             return Err(OUT_OF_RANGE);
         }
+        // SAFETY: within the memory, which isn't freed before the copy is over.
+        unsafe { self.fetch(from.address, to, pieces) }
+    }
+
+    /// Copies pieces of what lies behind an address, as (start there, start in the pinned memory, length).
+    ///
+    /// # Safety
+    /// All pieces are there until the copy is over.
+    pub(super) unsafe fn fetch(
+        &self,
+        base: u64,
+        to: Pinned,
+        pieces: &[(usize, usize, usize)],
+    ) -> Result<InFlight, DriverError> {
         self.device.enter()?;
         let copy = |&(start, at, bytes): &(usize, usize, usize)| {
             if bytes == 0 {
                 return Ok(());
             }
-            // SAFETY: within the memory, as was checked.
-            let pointer = unsafe { to.pointer.add(at) }.as_ptr().cast();
-            let source = from.address + start as u64;
+            let pointer = to.piece(at, bytes)?.as_ptr().cast();
+            let source = base + start as u64;
             // SAFETY: both have so many bytes, and the pinned ones aren't given back before the event.
             let code = unsafe { sys::cuMemcpyDtoHAsync_v2(pointer, source, bytes, self.stream) };
             check("cuMemcpyDtoHAsync", code)
         };
         let copied = pieces.iter().try_for_each(copy);
         self.in_flight(to, copied)
+    }
+
+    /// The other way: to pieces of what lies behind an address.
+    ///
+    /// # Safety
+    /// All pieces are there until the copy is over, and nobody else uses them.
+    pub(super) unsafe fn store(
+        &self,
+        from: Pinned,
+        base: u64,
+        pieces: &[(usize, usize, usize)],
+    ) -> Result<InFlight, DriverError> {
+        self.device.enter()?;
+        let copy = |&(start, at, bytes): &(usize, usize, usize)| {
+            let pointer = from.piece(at, bytes)?.as_ptr().cast();
+            let place = base + start as u64;
+            // SAFETY: both have so many bytes, and the pinned ones aren't given back before the event.
+            let code = unsafe { sys::cuMemcpyHtoDAsync_v2(place, pointer, bytes, self.stream) };
+            check("cuMemcpyHtoDAsync", code)
+        };
+        let copied = pieces.iter().try_for_each(copy);
+        self.in_flight(from, copied)
     }
 
     fn in_flight(

@@ -5,6 +5,7 @@
 //! finds the same addresses and the recorded launch is repeated as it is.
 
 mod layout;
+mod rows;
 
 use std::collections::BTreeMap;
 
@@ -41,6 +42,9 @@ pub enum CodeError {
     /// Not what a split makes.
     #[error("tile {0}, group {1} has parameters or codes that no split makes")]
     Refused(u32, u32),
+    /// Values that aren't BF16 can be coded, and not be copied as such.
+    #[error("the cache's values are FP16: only a coder takes those")]
+    Half,
     /// A tail that belongs to other codes.
     #[error("the tail doesn't fit the codes of tile {0}")]
     Unfit(u32),
@@ -84,8 +88,8 @@ pub struct GpuCoder {
     staging: Staging,
     arena: Option<Memory>,
     pinned: Option<Pinned>,
-    /// The last split, and where it was.
-    captured: Option<(Launch, bool, u64, Captured)>,
+    /// The last split: its launch, whether it is of FP16, whether it makes a tail, and where it was.
+    captured: Option<(Launch, [bool; 2], u64, Captured)>,
 }
 
 /// What is done with a unit.
@@ -146,16 +150,7 @@ impl GpuCoder {
             self.arena = None;
             self.arena = Some(Memory::new(&device, layout.end)?);
         }
-        let pinned = self.pinned.take();
-        self.pinned = match pinned.filter(|it| it.as_slice().len() >= layout.end) {
-            Some(pinned) => Some(pinned),
-            None => {
-                // Held as long as the coder: what it was before was dropped.
-                self.staging = self.staging.renewed();
-                self.staging.begin(layout.end)?;
-                Some(Pinned::new(&device, layout.end)?)
-            }
-        };
+        self.pinned = Some(self.pinned(layout.end)?);
         Ok(Work {
             plan,
             order,
@@ -164,6 +159,18 @@ impl GpuCoder {
             build,
             half: place.half,
         })
+    }
+
+    /// The coder's pinned memory, of at least so many bytes.
+    fn pinned(&mut self, bytes: usize) -> Result<Pinned, CodeError> {
+        let pinned = self.pinned.take();
+        if let Some(pinned) = pinned.filter(|it| it.as_slice().len() >= bytes) {
+            return Ok(pinned);
+        }
+        // Held as long as the coder: what it was before was dropped.
+        self.staging = self.staging.renewed();
+        self.staging.begin(bytes)?;
+        Ok(Pinned::new(self.stream.device(), bytes)?)
     }
 
     /// Brings to the GPU what a launch is told, and the segments that a merge reads.
@@ -263,22 +270,26 @@ impl GpuCoder {
     }
 
     /// Split, tail and what they leave out of the checksums, recorded once for all units of a plan.
-    fn run_split(&mut self, work: &Work<'_>) -> Result<(), CodeError> {
+    fn run_split(&mut self, work: &Work<'_>, with_tail: bool) -> Result<(), CodeError> {
         let at = self.arena.as_ref().map_or(0, Memory::address);
-        let known = self.captured.take().filter(|(launch, half, arena, _)| {
-            *launch == work.launch && *half == work.half && *arena == at
-        });
+        let sort = [work.half, with_tail];
+        let known = self
+            .captured
+            .take()
+            .filter(|(launch, of, arena, _)| *launch == work.launch && *of == sort && *arena == at);
         let mut captured = match known {
             Some((.., captured)) => captured,
             None => Captured::record(&self.stream, || {
                 self.plan(work, "lynx_split", true)?;
-                self.plan(work, "lynx_tail", false)?;
-                self.sum(work, work.launch.left_out(None, true)?.as_ref())
+                if with_tail {
+                    self.plan(work, "lynx_tail", false)?;
+                }
+                self.sum(work, work.launch.left_out(None, with_tail)?.as_ref())
             })?,
         };
         // SAFETY: the same arena, laid out for the same plan; the cache is this unit's, which its maker vouches for.
         unsafe { captured.launch(&self.stream) }?;
-        self.captured = Some((work.launch.clone(), work.half, at, captured));
+        self.captured = Some((work.launch.clone(), sort, at, captured));
         Ok(())
     }
 
@@ -340,10 +351,11 @@ impl Coder for GpuCoder {
         plan: &UnitPlan,
         order: &LayerOrder,
         cache: &Cache,
+        with_tail: bool,
     ) -> Result<Segments, CodeError> {
         let work = self.begin(plan, order, plan.steps(), &cache.place)?;
         self.upload(&work, cache, None)?;
-        self.run_split(&work)?;
+        self.run_split(&work, with_tail)?;
         let status = self.status(&work)?;
         if status.escaped > 0 {
             self.plan(&work, "lynx_escape", false)?;

@@ -15,6 +15,7 @@
 mod common;
 mod fake;
 mod on_gpu;
+mod sharing;
 
 use lynx_cuda::{Choice, Options, Why, choose};
 
@@ -51,6 +52,16 @@ fn memory_streams_and_recorded_launches_are_given_back() {
 #[test]
 fn a_bench_measures_what_the_processor_would_make() {
     fake::run("on_gpu::what_is_measured_is_what_the_processor_makes");
+}
+
+#[test]
+fn memory_goes_from_process_to_process_as_a_descriptor() {
+    fake::run("sharing::a_descriptor_maps_the_same_memory_again");
+}
+
+#[test]
+fn a_gpu_is_found_by_the_number_that_it_has_everywhere() {
+    fake::run("sharing::a_gpu_has_one_number_everywhere");
 }
 
 #[test]

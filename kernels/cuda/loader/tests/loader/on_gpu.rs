@@ -2,7 +2,7 @@
 
 use lynx_cuda::{
     Cache, Captured, Choice, CodeError, Coder, Device, DriverError, GpuCoder, Images, Imported,
-    Memory, Options, Pass, Pinned, Place, Processor, Stream, Trial, Why, choose,
+    Memory, Options, Pass, Pinned, Place, Processor, Stream, Trial, Which, Why, choose,
 };
 use lynx_gpu::Pages;
 use lynx_kernels::{Blocks, Codec, Cuts, Kind, KvShape, RawTokens, Simd, UnitPlan};
@@ -11,9 +11,9 @@ use lynx_units::Width;
 use crate::common::{Case, Random, STYLES};
 use crate::fake;
 
-const BUDGET: usize = 16 << 20;
+pub(crate) const BUDGET: usize = 16 << 20;
 
-fn device() -> (Device, Images) {
+pub(crate) fn device() -> (Device, Images) {
     let options = Options {
         kernels: fake::kernels(),
         ..Options::default()
@@ -102,7 +102,7 @@ fn elements(plan: &UnitPlan) -> impl Iterator<Item = (u32, usize, usize)> {
     })
 }
 
-fn case(random: &mut Random, style: usize, kind: Kind, whole: bool) -> Case {
+pub(crate) fn case(random: &mut Random, style: usize, kind: Kind, whole: bool) -> Case {
     let shape = KvShape {
         layers: 1,
         kv_heads: 2,
@@ -117,7 +117,7 @@ fn case(random: &mut Random, style: usize, kind: Kind, whole: bool) -> Case {
     Case::new(random, style, (shape, kind, tokens), raw, cuts)
 }
 
-fn processor() -> Processor {
+pub(crate) fn processor() -> Processor {
     Processor(Codec::with_simd(Simd::Scalar).unwrap())
 }
 
@@ -125,11 +125,15 @@ fn processor() -> Processor {
 fn check(gpu: &mut GpuCoder, case: &Case) {
     let (plan, order) = (&case.plan, &case.order);
     let device = gpu.stream().device().clone();
-    let expected = processor().split(plan, order, &case.blocks).unwrap();
+    let expected = processor().split(plan, order, &case.blocks, true).unwrap();
     let mut source = OnGpu::new(&device, plan, 32);
     source.write(gpu.stream(), plan, &case.blocks);
-    let found = gpu.split(plan, order, &source.cache()).unwrap();
+    let found = gpu.split(plan, order, &source.cache(), true).unwrap();
     assert_eq!(found, expected, "{plan:?}");
+    let short = processor().split(plan, order, &case.blocks, false).unwrap();
+    let found = gpu.split(plan, order, &source.cache(), false).unwrap();
+    assert_eq!(found, short, "without a tail");
+    assert!(gpu.read(plan, &source.cache()).unwrap().data() == case.blocks.data());
     for steps in [1, plan.steps()] {
         let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
         let read = (&expected, steps);
@@ -172,7 +176,7 @@ fn wrong_segments_are_refused() {
     let mut gpu = GpuCoder::new(&device, images.clone(), BUDGET).unwrap();
     let case = case(&mut random, 0, Kind::K, true);
     let (plan, order) = (&case.plan, &case.order);
-    let right = processor().split(plan, order, &case.blocks).unwrap();
+    let right = processor().split(plan, order, &case.blocks, true).unwrap();
     let sink = OnGpu::new(&device, plan, 64);
     let mut cache = sink.cache();
 
@@ -205,7 +209,7 @@ fn wrong_segments_are_refused() {
     );
 
     let mut small = GpuCoder::new(&device, images, 1000).unwrap();
-    let refused = small.split(plan, order, &cache).unwrap_err();
+    let refused = small.split(plan, order, &cache, true).unwrap_err();
     assert!(matches!(refused, CodeError::Staging(_)), "{refused:?}");
     // It still works after all that.
     gpu.merge(plan, order, (&right, 1), &mut cache).unwrap();
@@ -225,6 +229,7 @@ fn the_driver_is_left_as_it_was_found() {
     let handle = memory.ipc_handle().unwrap();
     let imported = Imported::open(&device, handle).unwrap();
     assert_eq!(imported.address(), memory.address());
+    assert_eq!(imported.bytes(), 4096);
     let mut unknown = handle;
     unknown.0[0] ^= 0xff;
     assert!(Imported::open(&device, unknown).is_err());
@@ -254,7 +259,7 @@ fn what_is_measured_is_what_the_processor_makes() {
     for kind in [Kind::K, Kind::V] {
         let case = case(&mut random, 0, kind, true);
         let (plan, order) = (&case.plan, &case.order);
-        let expected = processor().split(plan, order, &case.blocks).unwrap();
+        let expected = processor().split(plan, order, &case.blocks, true).unwrap();
         let mut trial = Trial::new(&device, &images, (plan, order), &case.blocks, 3).unwrap();
         trial.run(Pass::Split, 1).unwrap();
         trial.run(Pass::Tail, 2).unwrap();
@@ -283,12 +288,12 @@ fn missing_kernels_are_a_reason() {
     );
     assert!(matches!(choice, Choice::Processor(Why::Kernels(_))));
     let other = Options {
-        device: 7,
+        device: Which::Number(7),
         ..options
     };
     assert!(matches!(
         choose(&other),
-        Choice::Processor(Why::NoDevice(7))
+        Choice::Processor(Why::NoDevice(Which::Number(7)))
     ));
 }
 

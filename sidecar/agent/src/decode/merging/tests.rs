@@ -78,7 +78,8 @@ impl Transfer {
         for (unit, encoded) in self.segments.iter().enumerate() {
             for segment in segments.clone() {
                 let bytes = encoded[segment].clone();
-                arriving.units[unit].take(segment, bytes).unwrap();
+                let sum = checksum(&bytes);
+                arriving.units[unit].take(segment, bytes, sum).unwrap();
             }
             arriving.fresh.push(unit);
         }

@@ -98,6 +98,7 @@ pub(super) fn options(directory: &Path) -> Options {
         shared_directory: directory.to_owned(),
         role: Role::Decode,
         has_http: false,
+        gpu: crate::pool::GpuOptions::default(),
     }
 }
 

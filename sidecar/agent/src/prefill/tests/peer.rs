@@ -171,9 +171,11 @@ impl Peer {
                     assert_eq!(checksum(&bytes), expected);
                     let unit = unit.0 as usize;
                     let segment = usize::from(segment.0);
-                    records[unit].take(segment, bytes.into_vec()).unwrap();
+                    records[unit]
+                        .take(segment, bytes.into_vec(), expected)
+                        .unwrap();
                     coding
-                        .decode(&codec, &profile, unit, &records[unit], blocks)
+                        .decode(&codec, &profile, unit, &mut records[unit], blocks)
                         .unwrap();
                     records[unit].merged();
                 }

@@ -1,0 +1,65 @@
+//! Units whose blocks are in a GPU's memory: the same segments, made and read there.
+
+use std::ops::Range;
+
+use lynx_cuda::Segments as Made;
+use lynx_kernels::{Blocks, LayerOrder, UnitPlan};
+
+use super::{Coding, DecodeError, Next, Received, Segments, baseline, whole_blocks};
+use crate::pool::GpuValues;
+
+impl Coding {
+    /// What a GPU has made, as it is sent. A plan with fewer steps than the other kind's has empty ones behind its own.
+    pub(super) fn segments_of(&self, made: Made, wanted: Range<usize>) -> Segments {
+        let Made { unit, mut sums } = made;
+        let tail_sum = sums.pop().unwrap_or_default();
+        let empty = lynx_kernels::checksum(&[]);
+        sums.resize(self.steps + 1, empty);
+        sums.push(tail_sum);
+        let mut steps = unit.steps;
+        steps.resize(self.steps, Vec::new());
+        let segments = std::iter::once(unit.head).chain(steps).chain([unit.tail]);
+        segments
+            .zip(sums)
+            .take(wanted.end)
+            .skip(wanted.start)
+            .collect()
+    }
+
+    pub(super) fn decode_on_gpu(
+        &self,
+        mut values: GpuValues<'_>,
+        (plan, order): (&UnitPlan, &LayerOrder),
+        received: &mut Received,
+        next: Next,
+    ) -> Result<(), DecodeError> {
+        if let Some(baseline) = baseline(self.method) {
+            let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
+            whole_blocks::decode(baseline, plan, &received.unit.head, &mut blocks)?;
+            return Ok(values.write(plan, &blocks)?);
+        }
+        received.as_made(plan.steps(), |segments| match next {
+            Next::Nothing => Ok(()),
+            Next::Exact => values.restore(plan, order, segments),
+            Next::Steps(steps) => values.merge(plan, order, segments, steps.min(plan.steps())),
+        })?;
+        Ok(())
+    }
+}
+
+impl Received {
+    /// The segments as a plan of so many steps has them, which are those of a coder.
+    fn as_made<T>(&mut self, steps: usize, code: impl FnOnce(&Made) -> T) -> T {
+        let mut unit = std::mem::take(&mut self.unit);
+        let all = unit.steps.len();
+        unit.steps.truncate(steps);
+        let sum = |index: usize| self.here.get(index).copied().flatten().unwrap_or_default();
+        let mut sums: Vec<u64> = (0..=steps).map(sum).collect();
+        sums.push(sum(all + 1));
+        let made = Made { unit, sums };
+        let done = code(&made);
+        self.unit = made.unit;
+        self.unit.steps.resize(all, Vec::new());
+        done
+    }
+}

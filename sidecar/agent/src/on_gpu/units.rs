@@ -1,0 +1,128 @@
+//! A unit's segments, and what they give, on both.
+
+use std::sync::Arc;
+
+use lynx_kernels::{Codec, Profile};
+use lynx_proto::engine::v1::Role;
+
+use crate::coding::{Coding, Descriptor, Next};
+use crate::identity::profile_name;
+use crate::method::Method;
+use crate::pool::{Access, AccessError, Readable, Writable};
+use crate::testing::gpu::{By, Kv, OnGpu, PAGE, SHAPE};
+use crate::testing::{attach, make_pool, open_pool};
+
+/// The last block, and the last page, are partial.
+const TOKENS: u32 = 300;
+const BLOCKS: [u32; 5] = [3, 0, 4, 1, 6];
+
+/// In no order, and not all of them.
+fn pages() -> Vec<u32> {
+    let count = TOKENS.div_ceil(PAGE);
+    (0..count).rev().map(|page| page * 2 % 41).collect()
+}
+
+fn coding(method: Method, profile: &Profile) -> Coding {
+    let descriptor = Descriptor {
+        method: lynx_proto::peer::v1::Method::from(method).into(),
+        prompt_tokens: TOKENS,
+        from_token: 0,
+        anchor_k_eighths: 28,
+        anchor_v_bits: 3,
+        profile: profile_name(profile),
+    };
+    Coding::new(SHAPE, &descriptor).unwrap()
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn every_method_gives_the_same_segments_and_values() {
+    let profile = Profile::uniform(SHAPE).unwrap();
+    let codec = Codec::detect();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pool");
+    let kv = Kv::random(TOKENS, 5);
+    let mut gpu = OnGpu::new(By::Descriptor, 41);
+    gpu.fill(&pages(), &kv);
+    let host = attach(Role::Decode, 8);
+    make_pool(directory.path(), &host, 1);
+    kv.clone().exchange(&file, &host, &BLOCKS, true);
+    let on_host = open_pool(directory.path(), &host, Access::Write);
+    let here = Readable::new(&on_host, BLOCKS.to_vec(), TOKENS, TOKENS).unwrap();
+    let there = gpu.open(Role::Prefill);
+    let there = Readable::new(&there, pages(), TOKENS, TOKENS).unwrap();
+    assert!(matches!(
+        there.source(0, lynx_kernels::Kind::K, 0..64),
+        Err(AccessError::Elsewhere)
+    ));
+    for method in [
+        Method::Bf16,
+        Method::Int8,
+        Method::Int4,
+        Method::LynxInt8,
+        Method::LynxExact,
+    ] {
+        let coding = coding(method, &profile);
+        let all = coding.transfer().segments();
+        for unit in 0..coding.units().len() {
+            for part in [0..coding.anchor_segments(), 0..all] {
+                let encode = |blocks: &Readable| {
+                    let made = coding.encode_part(&codec, &profile, unit, blocks, part.clone());
+                    made.unwrap()
+                };
+                assert!(encode(&here) == encode(&there), "{method:?} unit {unit}");
+            }
+        }
+    }
+    drop(here);
+    let coding = [Method::Int4, Method::LynxExact].map(|method| coding(method, &profile));
+    for coding in &coding {
+        merges_alike(coding, &there, &profile, &mut gpu);
+    }
+}
+
+/// Merges a prompt's segments as they come, on both, and compares after each level.
+fn merges_alike(coding: &Coding, from: &Readable, profile: &Profile, gpu: &mut OnGpu) {
+    let codec = Codec::detect();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pool");
+    let host = attach(Role::Decode, 8);
+    make_pool(directory.path(), &host, 2);
+    let table: Vec<u32> = (0..TOKENS.div_ceil(PAGE))
+        .map(|page| page * 2 + 1)
+        .collect();
+    let pools = [
+        open_pool(directory.path(), &host, Access::Write),
+        gpu.open(Role::Decode),
+    ];
+    let tables = [BLOCKS.to_vec(), table.clone()];
+    let mut sinks = [0, 1].map(|at| {
+        let pool: &Arc<_> = &pools[at];
+        Writable::new(pool, tables[at].clone(), TOKENS, 0).unwrap()
+    });
+    let units = 0..coding.units().len();
+    let made: Vec<_> = units
+        .clone()
+        .map(|unit| coding.encode(&codec, profile, unit, from).unwrap())
+        .collect();
+    let mut records = [0, 1].map(|_| units.clone().map(|_| coding.receive()).collect::<Vec<_>>());
+    for segment in 0..coding.transfer().segments() {
+        for unit in units.clone() {
+            let (bytes, sum) = made[unit].get(segment).unwrap();
+            for (records, sink) in records.iter_mut().zip(&mut sinks) {
+                let record = &mut records[unit];
+                record.take(segment, bytes.clone(), *sum).unwrap();
+                coding.decode(&codec, profile, unit, record, sink).unwrap();
+                record.merged();
+                assert_eq!(record.merge_next(), Next::Nothing);
+            }
+        }
+        // Nothing can be merged of a head alone.
+        if segment > 0 || coding.transfer().segments() == 1 {
+            let here = Kv::of_file(&file, &host, &BLOCKS, TOKENS);
+            assert!(here == gpu.read(&table, TOKENS), "after segment {segment}");
+        }
+    }
+    let exact = Kv::of_file(&file, &host, &BLOCKS, TOKENS) == gpu.read(&pages(), TOKENS);
+    assert_eq!(exact, coding.is_exact());
+}
