@@ -151,7 +151,7 @@ impl Pair {
         part: Range<usize>,
         to: u32,
         immediate: Option<u32>,
-        told: bool,
+        signalled: bool,
     ) -> io::Result<()> {
         let outside = || io::Error::other("a write from outside of the staging memory");
         let from: Option<Local<'_>> = if part.is_empty() {
@@ -168,7 +168,7 @@ impl Pair {
                 ..ring
             },
             immediate,
-            signalled: told,
+            signalled,
         };
         self.pair.post(&write).map_err(told)
     }
