@@ -12,6 +12,10 @@ use support::{Folder, MARK, lynx, parts_of, signal, text, until};
 
 /// A demo that takes some seconds: a short prompt, a link to match.
 fn short_demo(folder: &Folder, more: &[&str]) -> Vec<TtftRow> {
+    demo_over("40mbit", folder, more)
+}
+
+fn demo_over(link: &str, folder: &Folder, more: &[&str]) -> Vec<TtftRow> {
     let (json, page) = (folder.path("rows.json"), folder.path("page.html"));
     let output = lynx()
         .args([
@@ -21,7 +25,7 @@ fn short_demo(folder: &Folder, more: &[&str]) -> Vec<TtftRow> {
             "--tokens",
             "20",
             "--link",
-            "40mbit",
+            link,
         ])
         .args(["--json", &json, "--report", &page])
         .args(more)
@@ -53,7 +57,8 @@ fn assert_exact(rows: &[TtftRow]) {
 
 #[test]
 fn a_warm_demo_gives_bf16s_tokens_for_fewer_bytes() {
-    let rows = short_demo(&Folder::new(), &[]);
+    // Narrow enough that a draft pays on a machine that is busy with other tests too.
+    let rows = demo_over("10mbit", &Folder::new(), &[]);
     assert_eq!(rows.len(), Method::ALL.len());
     assert_exact(&rows);
     assert!(

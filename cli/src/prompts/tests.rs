@@ -43,8 +43,9 @@ fn a_prompt_fills_its_length_and_does_not_pass_it() {
             let prompt = source.prompt(target, &count).unwrap();
             assert_eq!(prompt.tokens, count(&prompt.text()));
             assert!(prompt.tokens <= target, "{}", prompt.name);
+            // What is cut is less than one word, and a link in a page is a word of many tokens.
             assert!(
-                prompt.tokens + 24 > target,
+                prompt.tokens + 64 > target,
                 "{}: {} of {target}",
                 prompt.name,
                 prompt.tokens
