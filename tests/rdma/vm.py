@@ -51,14 +51,17 @@ class Step:
 PROGRAMS = {
     "agent": ["build", "--workspace", "--bin=lynx-agent", "--features=lynx-agent/rdma"],
     "card": ["test", "--no-run", "--package=lynx-transport", "--features=rdma", "--lib"],
+    "links": ["test", "--no-run", "--package=lynx-transport", "--features=rdma", "--test=cards"],
     "device": ["test", "--no-run", "--package=lynx-verbs", "--features=rdma", "--test=device"],
 }
 
 STEPS = [
     Step("verbs, on a device", "device --ignored --test-threads 1 --skip unprivileged"),
     Step("a link's queue pairs, on a card", "card --ignored --test-threads 1 rdma::card"),
+    Step("whole links, on cards", "links --test-threads 1"),
     Step("doctor rdma, and a probe", "sh /test/doctor"),
     Step("verbs, without rights", "device --ignored --test-threads 1 unprivileged", nobody=True),
+    Step("a link, without rights", "links --ignored --test-threads 1 unprivileged", nobody=True),
 ]
 
 
