@@ -55,6 +55,21 @@ struct Measured {
     back: BitRate,
 }
 
+/// What the anchor got while the residual was written.
+struct Beside {
+    median: Duration,
+    worst: Duration,
+    trips: usize,
+    residual: BitRate,
+}
+
+/// Sorts them.
+fn median_and_worst(trips: &mut [Duration]) -> (Duration, Duration) {
+    trips.sort_unstable();
+    let median = trips.get(trips.len() / 2).copied().unwrap_or_default();
+    (median, trips.last().copied().unwrap_or_default())
+}
+
 /// The probe that was asked for, if any.
 pub(super) fn run(args: &RdmaArgs) -> Vec<Finding> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -71,11 +86,14 @@ pub(super) fn run(args: &RdmaArgs) -> Vec<Finding> {
         return Vec::new();
     };
     match runtime.block_on(ask(args, address)) {
-        Ok(measured) => Priority::ALL
-            .iter()
-            .zip(&measured)
-            .map(|(priority, got)| told(args, *priority, got))
-            .collect(),
+        Ok((measured, beside)) => {
+            let each = Priority::ALL.iter().zip(&measured);
+            let mut found: Vec<_> = each
+                .map(|(priority, got)| told(args, *priority, got))
+                .collect();
+            found.push(told_beside(&beside));
+            found
+        }
         Err(error) => vec![failed(address, &error)],
     }
 }
@@ -98,6 +116,20 @@ fn told(args: &RdmaArgs, priority: Priority, got: &Measured) -> Finding {
     let found = format!(
         "{name} (service level {service_level}, traffic class {traffic_class}): {median:.1?} there and back, {worst:.1?} at worst of {}; {there} there, {back} back",
         args.rounds,
+    );
+    Finding::good("RDMA probe", found)
+}
+
+/// Both priorities at once: what their classes are for.
+fn told_beside(got: &Beside) -> Finding {
+    let Beside {
+        median,
+        worst,
+        trips,
+        residual,
+    } = got;
+    let found = format!(
+        "anchor while the residual is written: {median:.1?} there and back, {worst:.1?} at worst of {trips}; {residual} of residual there"
     );
     Finding::good("RDMA probe", found)
 }
@@ -195,12 +227,13 @@ async fn answer(args: &RdmaArgs, stream: TcpStream) -> Result<(), ProbeError> {
         pair.listen(priority).await?;
         pair.pour(priority, theirs.pieces()).await?;
     }
+    pair.echo_to_the_last().await?;
     timeout(PATIENCE, introduction::meet(&mut stream))
         .await
         .map_err(|_| ProbeError::Silent)?
 }
 
-async fn ask(args: &RdmaArgs, address: SocketAddr) -> Result<[Measured; 2], ProbeError> {
+async fn ask(args: &RdmaArgs, address: SocketAddr) -> Result<([Measured; 2], Beside), ProbeError> {
     let connecting = timeout(PATIENCE, TcpStream::connect(address));
     let stream = connecting.await.map_err(|_| ProbeError::Silent)?;
     let mut stream = BufReader::new(stream.map_err(ProbeError::Arrangement)?);
@@ -210,18 +243,27 @@ async fn ask(args: &RdmaArgs, address: SocketAddr) -> Result<[Measured; 2], Prob
     let mut measured = Vec::new();
     for priority in Priority::ALL {
         let mut trips = pair.ping(priority, own.rounds).await?;
-        trips.sort_unstable();
+        let (median, worst) = median_and_worst(&mut trips);
         let there = pair.pour(priority, own.pieces()).await?;
         let back = pair.listen(priority).await?;
         measured.push(Measured {
-            median: trips.get(trips.len() / 2).copied().unwrap_or_default(),
-            worst: trips.last().copied().unwrap_or_default(),
+            median,
+            worst,
             there: BitRate::from_delivery(bytes, there),
             back: BitRate::from_delivery(bytes, back),
         });
     }
+    let (mut trips, took) = pair.ping_beside(own.pieces()).await?;
+    let (median, worst) = median_and_worst(&mut trips);
+    let beside = Beside {
+        median,
+        worst,
+        trips: trips.len(),
+        residual: BitRate::from_delivery(bytes, took),
+    };
     timeout(PATIENCE, introduction::meet(&mut stream))
         .await
         .map_err(|_| ProbeError::Silent)??;
-    measured.try_into().map_err(|_| ProbeError::Stranger)
+    let measured = measured.try_into().map_err(|_| ProbeError::Stranger)?;
+    Ok((measured, beside))
 }

@@ -12,7 +12,7 @@ use super::pair::PIECE;
 const LONGEST: u64 = 4096;
 
 /// A version of what is said and done.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// One side.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! One side's queue pairs and memory, and the steps of a probe.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
@@ -33,6 +34,10 @@ const SIZES: Sizes = Sizes {
     inline: 64,
 };
 
+/// What an announcement says: that more follow, or that it is the step's last.
+const MORE: u32 = 0;
+const LAST: u32 = 1;
+
 /// The numbers of work.
 const PING: u64 = 0;
 const POUR: u64 = 1;
@@ -61,8 +66,8 @@ pub(super) struct Pair {
     ring: Ring,
     pairs: [QueuePair; 2],
     remote: Option<Target>,
-    /// Announcements that came, of either pair: steps follow each other, so they are the step's.
-    announced: u64,
+    /// The immediates of announcements that came, of each pair.
+    announced: [VecDeque<u32>; 2],
     /// Pieces that have been taken.
     poured: u64,
     found: Vec<Completion>,
@@ -96,7 +101,7 @@ impl Pair {
             ring: Ring::new(&domain, PIECE)?,
             pairs,
             remote: None,
-            announced: 0,
+            announced: Default::default(),
             poured: 0,
             found: Vec::new(),
         })
@@ -134,8 +139,8 @@ impl Pair {
         let mut trips = Vec::new();
         for _ in 0..rounds {
             let begun = self.clock.now();
-            self.post(priority, PING, SHORT, true)?;
-            self.announcement().await?;
+            self.post(priority, PING, SHORT, Some(MORE))?;
+            self.announcement(priority).await?;
             trips.push(self.clock.now().saturating_since(begun));
         }
         Ok(trips)
@@ -144,10 +149,53 @@ impl Pair {
     /// The other side of it.
     pub(super) async fn echo(&mut self, priority: Priority, rounds: u32) -> Result<(), ProbeError> {
         for _ in 0..rounds {
-            self.announcement().await?;
-            self.post(priority, PING, SHORT, true)?;
+            self.announcement(priority).await?;
+            self.post(priority, PING, SHORT, Some(MORE))?;
         }
         Ok(())
+    }
+
+    /// The times of round trips on the anchor's pair while pieces are written on the residual's as fast as they are taken; and how long
+    /// that took.
+    pub(super) async fn ping_beside(
+        &mut self,
+        pieces: u64,
+    ) -> Result<(Vec<Duration>, Duration), ProbeError> {
+        self.poured = 0;
+        let begun = self.clock.now();
+        let (mut trips, mut posted, mut took) = (Vec::new(), 0, None);
+        loop {
+            let sent = self.clock.now();
+            let step = if took.is_some() { LAST } else { MORE };
+            self.post(Priority::Anchor, PING, SHORT, Some(step))?;
+            while self.announced[Priority::Anchor.index()].is_empty() {
+                while posted < pieces && posted - self.poured < WINDOW {
+                    self.post(Priority::Residual, POUR, PIECE, None)?;
+                    posted += 1;
+                }
+                self.collect().await?;
+                if self.poured == pieces && took.is_none() {
+                    took = Some(self.clock.now().saturating_since(begun));
+                }
+            }
+            self.announced[Priority::Anchor.index()].clear();
+            if step == MORE {
+                trips.push(self.clock.now().saturating_since(sent));
+            } else if let Some(took) = took {
+                return Ok((trips, took));
+            }
+        }
+    }
+
+    /// The other side of it.
+    pub(super) async fn echo_to_the_last(&mut self) -> Result<(), ProbeError> {
+        loop {
+            let step = self.announcement(Priority::Anchor).await?;
+            self.post(Priority::Anchor, PING, SHORT, Some(step))?;
+            if step == LAST {
+                return Ok(());
+            }
+        }
     }
 
     /// Writes pieces as fast as they are taken; how long it took until the last was.
@@ -162,7 +210,8 @@ impl Pair {
             while posted - self.poured >= WINDOW {
                 self.collect().await?;
             }
-            self.post(priority, POUR, PIECE, posted + 1 == pieces)?;
+            let is_last = posted + 1 == pieces;
+            self.post(priority, POUR, PIECE, is_last.then_some(LAST))?;
         }
         while self.poured < pieces {
             self.collect().await?;
@@ -171,9 +220,9 @@ impl Pair {
     }
 
     /// The other side of it; how long it took, from the end of the step before.
-    pub(super) async fn listen(&mut self, _: Priority) -> Result<Duration, ProbeError> {
+    pub(super) async fn listen(&mut self, priority: Priority) -> Result<Duration, ProbeError> {
         let begun = self.clock.now();
-        self.announcement().await?;
+        self.announcement(priority).await?;
         Ok(self.clock.now().saturating_since(begun))
     }
 
@@ -182,24 +231,25 @@ impl Pair {
         priority: Priority,
         work: u64,
         bytes: usize,
-        announced: bool,
+        announced: Option<u32>,
     ) -> Result<(), ProbeError> {
         let write = Write {
             work,
             from: self.staging.part(0..bytes),
             to: self.remote.ok_or(ProbeError::Stranger)?,
-            immediate: announced.then_some(0),
+            immediate: announced,
             signalled: true,
         };
         Ok(self.pairs[priority.index()].post(&write)?)
     }
 
-    async fn announcement(&mut self) -> Result<(), ProbeError> {
-        while self.announced == 0 {
+    async fn announcement(&mut self, priority: Priority) -> Result<u32, ProbeError> {
+        loop {
+            if let Some(immediate) = self.announced[priority.index()].pop_front() {
+                return Ok(immediate);
+            }
             self.collect().await?;
         }
-        self.announced -= 1;
-        Ok(())
     }
 
     /// Takes what has come, at least one completion.
@@ -208,10 +258,12 @@ impl Pair {
         self.wakeups.next(&mut self.found).await?;
         for completion in &self.found {
             match completion.outcome {
-                Outcome::Announced { .. } => {
-                    self.announced += 1;
-                    if let Some(pair) = self.pairs.iter().find(|pair| pair.is_of(completion)) {
+                Outcome::Announced { immediate, .. } => {
+                    let mut pairs = self.pairs.iter().zip(&mut self.announced);
+                    if let Some((pair, announced)) = pairs.find(|(pair, _)| pair.is_of(completion))
+                    {
                         pair.post_receives(1)?;
+                        announced.push_back(immediate);
                     }
                 }
                 Outcome::Written { work: POUR } => self.poured += 1,
