@@ -73,7 +73,7 @@ fn section(text: &mut String, path: &str, schema: &Value) {
         } else {
             format!("`{name}`")
         };
-        let meaning = [description(field), bounds(field)].join(" ");
+        let meaning = [description(field), bounds(field), refusals(field)].join(" ");
         let meaning = meaning.trim().replace('|', "\\|");
         writeln!(text, "| {shown} | {} | {meaning} |", kind(name, field)).ok();
     }
@@ -93,18 +93,30 @@ fn section(text: &mut String, path: &str, schema: &Value) {
 }
 
 fn rules(text: &mut String, schema: &Value) {
-    let rules = schema["x-kubernetes-validations"].as_array();
-    let messages: Vec<_> = rules
-        .into_iter()
-        .flatten()
-        .filter_map(|rule| rule["message"].as_str())
-        .collect();
+    let messages = messages(schema);
     if !messages.is_empty() {
         text.push_str("\nRules:\n\n");
         for message in messages {
             writeln!(text, "- {message}").ok();
         }
     }
+}
+
+/// The rules of a field that has no section of its own.
+fn refusals(field: &Value) -> String {
+    if field["properties"].is_object() {
+        return String::new();
+    }
+    let told = messages(field).into_iter();
+    told.map(|message| format!("*Rule: {message}.*"))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn messages(schema: &Value) -> Vec<&str> {
+    let rules = schema["x-kubernetes-validations"].as_array();
+    let told = rules.into_iter().flatten();
+    told.filter_map(|rule| rule["message"].as_str()).collect()
 }
 
 fn description(schema: &Value) -> String {
