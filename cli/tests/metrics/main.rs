@@ -45,9 +45,13 @@ const FAST: u64 = 40;
 /// In kbit/s: heartbeats pass, and hardly anything else.
 const SLOW: u64 = 400;
 
-/// What only many senders, lost links or broken peers move, and the tests in which they do. What those of the protocol count
+/// What only a GPU, many senders, lost links or broken peers move, and the tests in which they do. What those of the protocol count
 /// `lynx-agent: what_links_count_is_told_for_both_classes_and_each_reason` brings to the metric.
-const RARE: [(&Metric, &str); 8] = [
+const RARE: [(&Metric, &str); 9] = [
+    (
+        &agent::ENGINE_ON_GPU,
+        "lynx-agent: an_engine_whose_kv_is_in_a_gpus_memory_is_told_of",
+    ),
     (
         &agent::DROPPED_FRAMES,
         "lynx-protocol: frames_and_chunks_of_another_epoch_are_dropped_and_counted",

@@ -60,6 +60,15 @@ fn everything_that_is_known_is_told_in_the_open_metrics_format() {
     insta::assert_snapshot!(steady(&metrics.encode()));
 }
 
+#[test]
+fn an_engine_whose_kv_is_in_a_gpus_memory_is_told_of() {
+    let (sources, _status, attachments) = sources(Role::Prefill);
+    let metrics = Metrics::new(sources);
+    assert!(metrics.encode().contains("\nlynx_engine_kv_on_gpu 0.0\n"));
+    attachments.send_modify(|attachment| attachment.gpu = Some("a GPU".into()));
+    assert!(metrics.encode().contains("\nlynx_engine_kv_on_gpu 1.0\n"));
+}
+
 /// The families of a text, with their types.
 fn families(text: &str) -> BTreeMap<&str, &str> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
