@@ -19,14 +19,21 @@ pub(crate) async fn connected(means: [LinkConfig; 2]) -> [Connected; 2] {
     [dialled.unwrap(), accepted]
 }
 
-/// Why there is no link between sides of these means.
+/// Why the dialling side has no link between sides of these means. Where it is that side which refuses, the other has spoken last and
+/// holds its end until it learns of it: either may be first here.
 async fn refused(means: [LinkConfig; 2]) -> DialError {
     let [near, far] = means;
     let mut listener = Listener::bind(LOOPBACK, far).unwrap();
     let mut dialler = Dialler::new(listener.address(), near);
+    let dialled = dialler.try_connect();
+    let accepts = async {
+        loop {
+            listener.accept().await;
+        }
+    };
     tokio::select! {
-        dialled = dialler.try_connect() => dialled.unwrap_err(),
-        _ = listener.accept() => panic!("there is a link"),
+        dialled = dialled => dialled.unwrap_err(),
+        () = accepts => unreachable!("it accepts for as long as it is asked"),
     }
 }
 
