@@ -10,8 +10,10 @@ mod small;
 
 use std::collections::HashMap;
 
+use lynx_units::Timestamp;
+
 use super::*;
-use crate::FinishReason;
+use crate::{Adjust, FinishReason, Sampling, Stop};
 
 /// What a client of one request has seen.
 #[derive(Debug, Default, PartialEq)]
@@ -101,4 +103,30 @@ impl Clients {
         );
         client
     }
+}
+
+/// Greedy, and never at an end before its `max_tokens`.
+fn request_of(prompt: Vec<TokenId>, max_tokens: u32, kv: KvSource) -> Request {
+    Request {
+        prompt,
+        max_tokens,
+        sampling: Sampling::GREEDY,
+        adjust: Adjust::default(),
+        top_logprobs: None,
+        stop: Stop {
+            ignore_eos: true,
+            ..Stop::default()
+        },
+        kv,
+        retain: false,
+    }
+}
+
+/// Steps until there is nothing to do, at one time.
+fn run(engine: &mut Engine) -> Clients {
+    let mut clients = Clients::default();
+    while !engine.is_idle(Timestamp::ORIGIN) {
+        clients.see(engine.step(Timestamp::ORIGIN, &mut ()).unwrap());
+    }
+    clients
 }

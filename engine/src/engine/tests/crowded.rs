@@ -3,9 +3,6 @@
 
 use super::fake::{VOCABULARY, engine, truth, write};
 use super::*;
-use crate::{Adjust, Sampling, Stop};
-
-use lynx_units::Timestamp;
 
 use std::collections::VecDeque;
 
@@ -111,10 +108,7 @@ fn alone(request: &Request, room: u32) -> (Vec<TokenId>, Vec<Logprobs>) {
             ..request.clone()
         })
         .unwrap();
-    let mut clients = Clients::default();
-    while !engine.is_idle(Timestamp::ORIGIN) {
-        clients.see(engine.step(Timestamp::ORIGIN, &mut ()).unwrap());
-    }
+    let mut clients = run(&mut engine);
     assert_eq!(engine.preemptions(), 0);
     let client = clients.0.remove(&id).unwrap();
     (client.committed, client.logprobs)

@@ -2,27 +2,12 @@
 
 use super::fake::{VOCABULARY, engine};
 use super::*;
-use crate::{Adjust, Sampling, Stop};
-
-use lynx_units::Timestamp;
 
 const NOW: Timestamp = Timestamp::ORIGIN;
 
 fn request(first: TokenId, prompt: usize, max_tokens: u32, kv: KvSource) -> Request {
     let token = |i| 1 + (first + u32::try_from(i).unwrap() * 3) % (VOCABULARY - 1);
-    Request {
-        prompt: (0..prompt).map(token).collect(),
-        max_tokens,
-        sampling: Sampling::GREEDY,
-        adjust: Adjust::default(),
-        top_logprobs: None,
-        stop: Stop {
-            ignore_eos: true,
-            ..Stop::default()
-        },
-        kv,
-        retain: false,
-    }
+    request_of((0..prompt).map(token).collect(), max_tokens, kv)
 }
 
 fn local(first: TokenId, prompt: usize, max_tokens: u32) -> Request {
@@ -39,14 +24,6 @@ fn with_blocks(blocks: u32) -> Engine {
 
 fn step(engine: &mut Engine, clients: &mut Clients) {
     clients.see(engine.step(NOW, &mut ()).unwrap());
-}
-
-fn run(engine: &mut Engine) -> Clients {
-    let mut clients = Clients::default();
-    while !engine.is_idle(NOW) {
-        step(engine, &mut clients);
-    }
-    clients
 }
 
 /// What a request gives where nobody else asks, and there is room.

@@ -2,7 +2,7 @@
 
 use super::fake::{config, engine, engine_over, truth, write};
 use super::*;
-use crate::{Adjust, Sampling, SequenceKvMut, Stop};
+use crate::SequenceKvMut;
 
 const NOW: Timestamp = Timestamp::ORIGIN;
 
@@ -16,19 +16,7 @@ fn options() -> EngineOptions {
 
 fn request(first: TokenId, prompt: usize, max_tokens: u32, kv: KvSource) -> Request {
     let token = |i| 1 + (first + u32::try_from(i).unwrap()) % 60;
-    Request {
-        prompt: (0..prompt).map(token).collect(),
-        max_tokens,
-        sampling: Sampling::GREEDY,
-        adjust: Adjust::default(),
-        top_logprobs: None,
-        stop: Stop {
-            ignore_eos: true,
-            ..Stop::default()
-        },
-        kv,
-        retain: false,
-    }
+    request_of((0..prompt).map(token).collect(), max_tokens, kv)
 }
 
 fn anchor() -> AnchorInfo {
@@ -36,14 +24,6 @@ fn anchor() -> AnchorInfo {
         residual_due: None,
         depth_limit: 64,
     }
-}
-
-fn run(engine: &mut Engine) -> Clients {
-    let mut clients = Clients::default();
-    while !engine.is_idle(NOW) {
-        clients.see(engine.step(NOW, &mut ()).unwrap());
-    }
-    clients
 }
 
 #[test]

@@ -2,11 +2,8 @@
 
 use core::num::NonZeroUsize;
 
-use lynx_units::Timestamp;
-
 use super::*;
 use crate::testing::{test_model, test_model_gguf};
-use crate::{Adjust, Sampling, Stop};
 
 const TEXT: &str = "The harbour was quiet at dawn. Two fishing boats lay at the pier, their nets folded, and a cat sat on the \
     wall and watched the water. The old keeper climbed the stairs of the lighthouse, as he had done every morning for \

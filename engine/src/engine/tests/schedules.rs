@@ -2,9 +2,6 @@
 
 use super::fake::{VOCABULARY, engine, logits, next_row, read, truth, write};
 use super::*;
-use crate::{Adjust, Sampling, Stop};
-
-use lynx_units::Timestamp;
 
 const BLOCKS: u32 = 10;
 

@@ -4,25 +4,10 @@ use core::ops::Range;
 
 use super::fake::{VOCABULARY, engine, read, truth};
 use super::*;
-use crate::{Adjust, Sampling, Stop};
-
-use lynx_units::Timestamp;
 
 fn request(prompt: usize, max_tokens: u32, kv: KvSource) -> Request {
     let token = |i| 1 + u32::try_from(i).unwrap() * 3 % (VOCABULARY - 1);
-    Request {
-        prompt: (0..prompt).map(token).collect(),
-        max_tokens,
-        sampling: Sampling::GREEDY,
-        adjust: Adjust::default(),
-        top_logprobs: None,
-        stop: Stop {
-            ignore_eos: true,
-            ..Stop::default()
-        },
-        kv,
-        retain: false,
-    }
+    request_of((0..prompt).map(token).collect(), max_tokens, kv)
 }
 
 fn small() -> Engine {
@@ -31,14 +16,6 @@ fn small() -> Engine {
         chunk_tokens: 100,
         ..EngineOptions::default()
     })
-}
-
-fn run(engine: &mut Engine) -> Clients {
-    let mut clients = Clients::default();
-    while !engine.is_idle(Timestamp::ORIGIN) {
-        clients.see(engine.step(Timestamp::ORIGIN, &mut ()).unwrap());
-    }
-    clients
 }
 
 /// Every call, as (request, layer, tokens).
