@@ -89,6 +89,7 @@ test-vllm: toolchain model ## Two real vLLM servers with Lynx between them, as r
 	@scripts/need ip tc python3 pip
 	@scripts/vllm-env >/dev/null
 	@integrations/vllm/test
+	@integrations/vllm/test --with-vllm
 	@echo "  build     the agent"
 	@$(CARGO) build --quiet -p lynx --bin lynx
 	@tests/vllm/vllm_test.py $(ARGS)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .api import engine_pb2 as api
+from .requests import Requests
 from .staging import BLOCK_TOKENS, Blocks, blocks_of
 
 #: Numbers of requests that the engine has begun: agents' own have this bit clear.
@@ -86,7 +87,7 @@ class View:
     staging: tuple[int, ...]
 
 
-class Incomings:
+class Incomings(Requests):
     """All of them, by what vLLM calls them."""
 
     def __init__(
@@ -96,11 +97,8 @@ class Incomings:
         patience: float,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._blocks = blocks
-        self._lock = lock
+        super().__init__(blocks, lock, now)
         self._patience = patience
-        self._now = now
-        self._say: Callable[[api.FromEngine], None] | None = None
         self._numbers = itertools.count(OWN + 1)
         self._by_id: dict[str, Incoming] = {}
         self._by_number: dict[int, Incoming] = {}
@@ -108,11 +106,6 @@ class Incomings:
         self._queued: dict[str, float] = {}
 
     # The agent's side.
-
-    def attached(self, say: Callable[[api.FromEngine], None]) -> None:
-        """An agent is there."""
-        with self._lock:
-            self._say = say
 
     def lost(self) -> None:
         """It is gone, and writes nothing more; what it has not finished will not come."""
@@ -323,15 +316,10 @@ class Incomings:
 
     def _finish(self, one: Incoming, reason: api.FinishReason) -> None:
         if one.number and not one.has_ended:
-            finished = api.Finished(request=one.number, reason=reason, end_unix_ns=time.time_ns())
-            self._tell(api.FromEngine(finished=finished))
+            self._tell_finished(one.number, reason)
         one.has_ended = True
 
     def _view(self, one: Incoming) -> View:
         return View(
             one.phase, one.is_anchored, one.depth_limit, one.is_exact, one.reason, one.from_token, tuple(one.blocks)
         )
-
-    def _tell(self, message: api.FromEngine) -> None:
-        if self._say is not None:
-            self._say(message)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from .api import engine_pb2 as api
 from .channel import Event, What
+from .requests import Requests
 from .staging import BLOCK_TOKENS, Blocks, blocks_of
 
 #: How long one half of a request waits for the other, in seconds.
@@ -67,14 +68,11 @@ class Save:
     end: int
 
 
-class Prefills:
+class Prefills(Requests):
     """All of them."""
 
     def __init__(self, blocks: Blocks, lock: threading.RLock, now: Callable[[], float] = time.monotonic) -> None:
-        self._blocks = blocks
-        self._lock = lock
-        self._now = now
-        self._say: Callable[[api.FromEngine], None] | None = None
+        super().__init__(blocks, lock, now)
         self._keys = itertools.count(1)
         self._by_number: dict[int, Outgoing] = {}
         self._by_key: dict[int, Outgoing] = {}
@@ -82,11 +80,6 @@ class Prefills:
         self._early: dict[int, float] = {}
 
     # The agent's side.
-
-    def attached(self, say: Callable[[api.FromEngine], None]) -> None:
-        """An agent is there."""
-        with self._lock:
-            self._say = say
 
     def lost(self) -> None:
         """It is gone, and reads nothing more."""
@@ -261,8 +254,7 @@ class Prefills:
 
     def _end(self, one: Outgoing, reason: api.FinishReason) -> None:
         one.has_ended = True
-        finished = api.Finished(request=one.number, reason=reason, end_unix_ns=time.time_ns())
-        self._tell(api.FromEngine(finished=finished))
+        self._tell_finished(one.number, reason)
         if one.is_released or not one.is_told:
             # Nobody reads what was never told of; the agent has nothing to release then.
             self._forget(one)
@@ -274,7 +266,3 @@ class Prefills:
         self._blocks.give_back(one.blocks)
         self._by_number.pop(one.number, None)
         self._by_key.pop(one.key, None)
-
-    def _tell(self, message: api.FromEngine) -> None:
-        if self._say is not None:
-            self._say(message)

@@ -11,6 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from agent import Agent
+from doubles import Clock, Told
+
+from lynx_vllm.staging import Blocks
 
 
 @pytest.fixture
@@ -25,3 +28,21 @@ def agent(folder: Path) -> Iterator[Agent]:
     listening = Agent(folder / "agent.sock")
     yield listening
     listening.close()
+
+
+@pytest.fixture
+def told() -> Told:
+    """What the agent hears."""
+    return Told()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A time that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+def blocks() -> Blocks:
+    """Six blocks of a staging pool."""
+    return Blocks(6)

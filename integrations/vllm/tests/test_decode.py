@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from doubles import Clock, Told
 
 from lynx_vllm.api import engine_pb2 as api
 from lynx_vllm.decode import OWN, Incomings, Phase, View
@@ -12,37 +13,6 @@ from lynx_vllm.staging import Blocks
 
 PROMPT = list(range(200))
 PATIENCE = 10.0
-
-
-class Told(list[api.FromEngine]):
-    """What the agent hears."""
-
-    def kinds(self) -> list[str | None]:
-        return [message.WhichOneof("kind") for message in self]
-
-
-class Clock:
-    """A test's own time."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def told() -> Told:
-    return Told()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def blocks() -> Blocks:
-    return Blocks(6)
 
 
 @pytest.fixture

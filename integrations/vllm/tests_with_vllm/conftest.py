@@ -1,0 +1,8 @@
+"""Tests of what imports vLLM: they run in its environment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
