@@ -90,8 +90,8 @@ test-vllm: toolchain model ## Two real vLLM servers with Lynx between them, as r
 	@scripts/vllm-env >/dev/null
 	@integrations/vllm/test
 	@integrations/vllm/test --with-vllm
-	@echo "  build     the agent"
-	@$(CARGO) build --quiet -p lynx --bin lynx
+	@echo "  build     the agent, and the double of CUDA's driver"
+	@integrations/vllm/test --with-agents
 	@tests/vllm/vllm_test.py $(ARGS)
 
 bench: model build ## Measure what docs/specification.md promises (ARGS=--quick for a first look); rows go to out/

@@ -14,6 +14,7 @@ from . import pinned as pinned  # The check comes first.
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorRole,
 )
@@ -27,11 +28,12 @@ from .drafting import Drafts, Verified
 from .engine import Engine, Model
 from .messages import Load, Step, Store
 from .options import Options, OptionsError, Role
+from .pools import Exported, GpuPool, HostPool
 from .prefill import Match
 from .receiving import Ask, Receiving
 from .sampling import for_agent, may_draft
 from .sequence import VllmSequence
-from .staging import Geometry
+from .staging import Geometry, PoolFile
 from .version import installed
 from .worker import Worker
 
@@ -64,6 +66,13 @@ class Metadata(KVConnectorMetadata):
     step: Step = field(default_factory=Step)
 
 
+@dataclass
+class Handshake(KVConnectorHandshakeMetadata):
+    """What a worker has for the scheduler's side: the staging pool, where it is on a GPU."""
+
+    exported: Exported
+
+
 class LynxConnector(KVConnectorBase_V1):
     """Both sides; which one this is, vLLM says."""
 
@@ -79,6 +88,11 @@ class LynxConnector(KVConnectorBase_V1):
             self._scheduler = SchedulerSide(vllm_config, self.options, self.geometry)
         else:
             self._worker = Worker(vllm_config, self.options, self.geometry)
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
+        """Yes: a layer's end is heard of outside of graphs only."""
+        return True
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -127,9 +141,21 @@ class LynxConnector(KVConnectorBase_V1):
         self.worker.layer_done(layer_name)
 
     def wait_for_save(self) -> None:
-        """Nothing: each layer is copied when it is done."""
+        """The step's layers are over; vLLM's blocks are its own again when their copies are."""
+        self.worker.finish()
+
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        """What the scheduler's side has to know of this worker before it speaks to an agent."""
+        exported = self.worker.exported
+        return None if exported is None else Handshake(exported)
 
     # The scheduler's side.
+
+    def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
+        """What the worker has said; nothing on a CPU."""
+        for worker in metadata.values():
+            assert isinstance(worker, Handshake)
+            self.scheduler.start_on_gpu(worker.exported)
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
         """How many tokens behind these need not be computed; `None` while nobody can tell. They are loaded in the step that
@@ -155,6 +181,7 @@ class SchedulerSide:
 
     def __init__(self, vllm_config: VllmConfig, options: Options, geometry: Geometry) -> None:
         self.options = options
+        self.geometry = geometry
         self.engine = Engine(
             options, model_of(vllm_config, options, geometry), vllm_config.kv_transfer_config.engine_id
         )
@@ -167,7 +194,17 @@ class SchedulerSide:
         self._most_tokens = 0
         self._hash_block = 1
         self._has_warned = False
-        self.engine.start()
+        kind = vllm_config.device_config.device_type
+        if kind == "cpu":
+            self.engine.start(HostPool(PoolFile(options.shared_directory, geometry, options.staging_blocks)))
+        elif kind != "cuda":
+            raise OptionsError(f"vLLM runs on {kind}: Lynx takes KV in a CPU's memory, or in an NVIDIA GPU's")
+
+    def start_on_gpu(self, exported: Exported) -> None:
+        """The worker has the staging pool, on its GPU."""
+        if exported.process != os.getpid():
+            raise OptionsError("vLLM's worker is a process of its own: run vLLM with --distributed-executor-backend uni")
+        self.engine.start(GpuPool(exported, self.geometry, self.options.staging_blocks))
 
     def can_draft(self, drafts: Drafts, most_tokens: int, hash_block: int) -> None:
         """A scheduler that drafts has come forward."""

@@ -88,6 +88,9 @@ class Copier:
             self._log_stores()
         self._layer_began = self._now()
 
+    def finish(self) -> None:
+        """The step's layers are over: each was copied, and told of, when it was done."""
+
     def _log_stores(self) -> None:
         for store in self._step.stores:
             if store.name:

@@ -3,7 +3,8 @@
 The agent's words are taken as they come, under one lock, in whatever thread hears them; vLLM's scheduler looks at what they
 amount to before each step. Words that no longer apply, because they crossed a request's end, mean nothing. No forward pass
 reads the staging pool, so a grant is given as soon as it is asked for. A step that copies an anchor meanwhile may copy some
-of it from before and some from after: those are the bits that drafts are made of, and every draft is verified.
+of it from before and some from after: those are the bits that drafts are made of, and every draft is verified. A GPU's
+copy, which runs on when the call that launched it has returned, is no different in that.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .api import engine_pb2 as api
@@ -13,8 +14,9 @@ from .channel import Event, Receiver, Sender, path_of
 from .decode import Incomings
 from .link import Link
 from .options import Options, Role
+from .pools import Pool
 from .prefill import Prefills
-from .staging import BLOCK_TOKENS, Blocks, Geometry, PoolFile
+from .staging import Blocks, Geometry
 
 #: How old a report may become, in seconds.
 REPORT = 1.0
@@ -39,7 +41,7 @@ class Engine:
     def __init__(self, options: Options, model: Model, engine_id: str) -> None:
         self.options = options
         self.model = model
-        self.pool = PoolFile(options.shared_directory, model.geometry, options.staging_blocks)
+        self._pool: Pool | None = None
         self.blocks = Blocks(options.staging_blocks)
         # One lock for all of it: what happens under it takes microseconds.
         lock = threading.RLock()
@@ -48,7 +50,7 @@ class Engine:
         path = path_of(options.shared_directory, engine_id)
         self._receiver = Receiver(path, self.prefills.heard, self.tick, REPORT)
         self._sender = Sender(path)
-        self._link = Link(options.socket, self._attach(), self)
+        self._link: Link | None = None
         self._say: Callable[[api.FromEngine], None] | None = None
         self._reported = 0.0
         #: Set when the agent has said something.
@@ -60,17 +62,26 @@ class Engine:
         self.waiting = 0
         self.token_time_ns = 0
 
-    def start(self) -> None:
+    def start(self, pool: Pool) -> None:
         """Begins to dial the agent."""
+        self._pool = pool
         self._receiver.start()
+        self._link = Link(self.options.socket, self._offer, self)
         self._link.start()
+
+    @property
+    def pool(self) -> Pool:
+        """The staging pool; only once there is one."""
+        assert self._pool is not None
+        return self._pool
 
     def close(self) -> None:
         """Lets the agent go, and removes the pool."""
-        self._link.close()
-        self._receiver.close()
+        if self._link is not None:
+            self._link.close()
+            self._receiver.close()
+            self.pool.close()
         self._sender.close()
-        self.pool.close()
 
     def tell_events(self, event: Event) -> None:
         """Says something behind all that the worker has said so far."""
@@ -156,34 +167,19 @@ class Engine:
         if say is not None:
             say(message)
 
-    def _attach(self) -> api.Attach:
-        shape = self.model.geometry
+    @contextlib.contextmanager
+    def _offer(self) -> Iterator[api.Attach]:
         role = api.ROLE_PREFILL if self.options.role is Role.PREFILL else api.ROLE_DECODE
-        layout = api.Layout(
-            layers=shape.layers,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            block_tokens=BLOCK_TOKENS,
-            block_stride=shape.block_stride,
-            layer_stride=shape.layer_stride,
-            head_stride=shape.head_stride,
-            v_offset=shape.v_offset,
-            k_order=api.ORDER_CHANNEL_TOKEN,
-            v_order=api.ORDER_TOKEN_CHANNEL,
-            element=api.ELEMENT_TYPE_BF16,
-            rotary=api.ROTARY_HALF_SPLIT,
-            tensor_parallel_rank=0,
-            tensor_parallel_size=1,
-        )
-        return api.Attach(
-            api_version=1,
-            engine=self.model.engine,
-            role=role,
-            model=self.model.name,
-            model_fingerprint=self.model.fingerprint,
-            layout=layout,
-            pool=api.Pool(file=self.pool.name, blocks=self.pool.blocks),
-            generates=False,
-            context_tokens=self.model.context_tokens,
-            weights=self.options.weights,
-        )
+        with self.pool.offered(self.options.socket) as pool:
+            yield api.Attach(
+                api_version=1,
+                engine=self.model.engine,
+                role=role,
+                model=self.model.name,
+                model_fingerprint=self.model.fingerprint,
+                layout=self.pool.layout(),
+                pool=pool,
+                generates=False,
+                context_tokens=self.model.context_tokens,
+                weights=self.options.weights,
+            )

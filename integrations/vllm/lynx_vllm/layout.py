@@ -59,6 +59,16 @@ class Layout:
         for which, chosen in ((0, keys), (1, values)):
             block[places[:, which, chosen]] = staged[:, which, chosen]
 
+    def is_plain(self) -> bool:
+        """Whether a block's elements, in the order in which they were measured, are [head][token][K, then V]."""
+        parts, kv_heads = self.places.shape[:2]
+        part_tokens = self.block_tokens // parts
+        order = np.arange(self.places.size).reshape(kv_heads, parts, part_tokens, 2, self.head_dim)
+        # As measured: K as [channel][token], V as [token][channel].
+        keys = order[:, :, :, 0].transpose(1, 0, 3, 2).reshape(parts, kv_heads, -1)
+        values = order[:, :, :, 1].transpose(1, 0, 2, 3).reshape(parts, kv_heads, -1)
+        return np.array_equal(self.places, np.stack([keys, values], axis=2))
+
     def _columns(self, tokens: range) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """The elements of these tokens in a staging block's K, and in its V."""
         column = np.arange(tokens.start, tokens.stop)
@@ -68,13 +78,15 @@ class Layout:
         return keys, values
 
 
-def measure(store: Store, block_tokens: int, kv_heads: int, head_dim: int) -> Layout:
-    """Finds out where the elements of a block lie.
+def measure(
+    store: Store, block_tokens: int, kv_heads: int, head_dim: int, part_tokens: int = BLOCK_TOKENS
+) -> Layout:
+    """Finds out where the elements of a block lie, of which each part has so many tokens.
 
     Raises `LayoutError` where an element is lost, or in two places, or where blocks can't be divided into staging blocks.
     """
-    if block_tokens % BLOCK_TOKENS:
-        raise LayoutError(f"vLLM's blocks have {block_tokens} tokens: set --block-size to a multiple of {BLOCK_TOKENS}")
+    if block_tokens % part_tokens:
+        raise LayoutError(f"vLLM's blocks have {block_tokens} tokens: set --block-size to a multiple of {part_tokens}")
     shape = (block_tokens, kv_heads, head_dim)
     numbers = np.arange(block_tokens * kv_heads * head_dim, dtype=np.int64).reshape(shape)
     ones = np.ones(shape, dtype=np.int64)
@@ -87,8 +99,8 @@ def measure(store: Store, block_tokens: int, kv_heads: int, head_dim: int) -> La
         scale *= BASE
     keys = _places(kinds, found, 1, numbers.size).reshape(shape)
     values = _places(kinds, found, 2, numbers.size).reshape(shape)
-    parts = block_tokens // BLOCK_TOKENS
-    split = (parts, BLOCK_TOKENS, kv_heads, head_dim)
+    parts = block_tokens // part_tokens
+    split = (parts, part_tokens, kv_heads, head_dim)
     # K as [channel][token], V as [token][channel].
     k_tiles = keys.reshape(split).transpose(0, 2, 3, 1).reshape(parts, kv_heads, 1, -1)
     v_tiles = values.reshape(split).transpose(0, 2, 1, 3).reshape(parts, kv_heads, 1, -1)

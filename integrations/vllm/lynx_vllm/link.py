@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -57,10 +58,13 @@ def check(socket: Path) -> None:
 class Link:
     """Attaches to whatever agent listens, again and again, until it is closed."""
 
-    def __init__(self, socket: Path, attach: api.Attach, listener: Listener) -> None:
+    def __init__(
+        self, socket: Path, offer: Callable[[], contextlib.AbstractContextManager[api.Attach]], listener: Listener
+    ) -> None:
+        """`offer` makes the first message of an attempt; what it names lasts until the agent has answered."""
         check(socket)
         self._socket = socket
-        self._attach = attach
+        self._offer = offer
         self._listener = listener
         self._closed = threading.Event()
         self._call: grpc.Call | None = None
@@ -102,8 +106,16 @@ class Link:
 
     def _converse(self) -> tuple[bool, _Status]:
         """One attempt: whether an agent took the engine, and how it ended."""
+        with contextlib.ExitStack() as offered:
+            try:
+                attach = offered.enter_context(self._offer())
+            except OSError as error:
+                return False, _Status(grpc.StatusCode.UNAVAILABLE, str(error))
+            return self._stream(attach, offered.close)
+
+    def _stream(self, attach: api.Attach, attached: Callable[[], None]) -> tuple[bool, _Status]:
         outbox: queue.SimpleQueue[api.FromEngine | None] = queue.SimpleQueue()
-        outbox.put(api.FromEngine(attach=self._attach))
+        outbox.put(api.FromEngine(attach=attach))
         options = [
             # What grpc-core sends for a Unix socket otherwise is no valid authority.
             ("grpc.default_authority", "localhost"),
@@ -131,6 +143,7 @@ class Link:
                         log.info("attached to %s", message.attached.agent)
                         self._refusal = ""
                         was_taken = True
+                        attached()
                         self._listener.attached(outbox.put)
                 status = _Status(grpc.StatusCode.OK, "it ended the stream")
             except grpc.RpcError as error:

@@ -19,8 +19,9 @@ from lynx_vllm.engine import Engine, Model
 from lynx_vllm.layout import Layout, measure
 from lynx_vllm.messages import Load, Step, Store
 from lynx_vllm.options import Options, Role
+from lynx_vllm.pools import HostPool
 from lynx_vllm.prefill import Match
-from lynx_vllm.staging import Elements, Geometry, map_pool
+from lynx_vllm.staging import Elements, Geometry, PoolFile, map_pool
 
 GEOMETRY = Geometry(layers=2, kv_heads=3, head_dim=16)
 BLOCK = 128
@@ -48,7 +49,7 @@ def caches(seed: int | None) -> list[Elements]:
 def start(folder: Path, role: Role) -> Engine:
     options = Options(role, folder / "agent.sock", folder, staging_blocks=12, weights="w")
     engine = Engine(options, Model("m", b"f", GEOMETRY, 500, "a test's"), "12345678-9abc")
-    engine.start()
+    engine.start(HostPool(PoolFile(folder, GEOMETRY, 12)))
     return engine
 
 
@@ -100,7 +101,7 @@ def test_a_prompts_kv_is_staged_and_told_layer_by_layer(folder: Path, agent: Age
     ]
     assert agent.hear("prefill_done").first_token == 77
     assert agent.hear("finished").request == 5
-    staged = map_pool(prefill.pool.path, GEOMETRY, 12)[list(started.blocks)]
+    staged = map_pool(folder / prefill.pool.name, GEOMETRY, 12)[list(started.blocks)]
     for layer in range(GEOMETRY.layers):
         # [block][token][head][channel], of K and of V.
         native = cache[layer][[4, 0, 6]].reshape(3, 3, 2, BLOCK, 16).transpose(2, 0, 3, 1, 4).reshape(2, -1, 3, 16)
@@ -118,7 +119,7 @@ def test_kv_that_comes_is_loaded_where_vllm_wants_it(folder: Path, agent: Agent,
         pass
     expect = agent.hear("expect")
     assert (expect.client, expect.from_token) == (4, 128)
-    pool = map_pool(decode.pool.path, GEOMETRY, 12)
+    pool = map_pool(folder / decode.pool.name, GEOMETRY, 12)
     sent = np.random.default_rng(2).integers(0, 1 << 16, pool[list(expect.blocks)].shape, dtype=np.uint16)
     pool[list(expect.blocks)] = sent
     agent.say(full_ready=api.FullReady(request=expect.request, exact=True))

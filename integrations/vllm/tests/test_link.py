@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def heard() -> Heard:
 
 @pytest.fixture
 def link(folder: Path, heard: Heard) -> Iterator[Link]:
-    link = Link(folder / "agent.sock", api.Attach(api_version=1, model="m"), heard)
+    link = Link(folder / "agent.sock", lambda: nullcontext(api.Attach(api_version=1, model="m")), heard)
     link.start()
     yield link
     link.close()
@@ -77,7 +78,7 @@ def test_an_agent_that_refuses_is_heard_and_asked_again(
 ) -> None:
     monkeypatch.setattr("lynx_vllm.link.REFUSED_PAUSE", 0.01)
     agent = Agent(folder / "agent.sock", refuse="the layers differ")
-    link = Link(folder / "agent.sock", api.Attach(), heard)
+    link = Link(folder / "agent.sock", lambda: nullcontext(api.Attach()), heard)
     link.start()
     assert agent.refused.get(timeout=PATIENCE) is None
     assert agent.refused.get(timeout=PATIENCE) is None
