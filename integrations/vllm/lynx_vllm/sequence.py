@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .sampling import most_drafts
+
 if TYPE_CHECKING:
     from vllm.v1.request import Request
 
@@ -40,5 +42,4 @@ class VllmSequence:
     def most_drafts(self) -> int:
         """See `drafting.Sequence`."""
         request = self._request
-        # The verification gives one token more than it verifies, and the context has room for that one too.
-        return int(min(request.max_tokens, self._most_tokens - request.num_prompt_tokens) - 1)
+        return most_drafts(request.sampling_params, self._most_tokens - request.num_prompt_tokens)

@@ -14,7 +14,7 @@ from lynx_vllm.channel import Event, What
 from lynx_vllm.options import Options, OptionsError, Role
 from lynx_vllm.pace import Pace
 from lynx_vllm.proposer import LynxProposer
-from lynx_vllm.sampling import for_agent, may_draft
+from lynx_vllm.sampling import for_agent, may_draft, most_drafts
 from lynx_vllm.version import VLLM, WrongVllm, require_vllm
 
 EXTRA = {"socket": "/run/lynx/agent.sock", "shared_directory": "/dev/shm/lynx", "staging_blocks": 64}
@@ -82,6 +82,7 @@ def params(**other: Any) -> SimpleNamespace:
         "frequency_penalty": 0.0,
         "repetition_penalty": 1.0,
         "min_tokens": 0,
+        "max_tokens": None,
         "repetition_detection": None,
         "structured_outputs": None,
         "bad_words": None,
@@ -93,7 +94,22 @@ def params(**other: Any) -> SimpleNamespace:
     return SimpleNamespace(**fields | other)
 
 
-@pytest.mark.parametrize("fine", [{}, {"seed": 1}, {"temperature": 0.7}, {"temperature": 1.0, "top_k": 5}])
+@pytest.mark.parametrize(
+    "fine",
+    [
+        {},
+        {"seed": 1},
+        {"temperature": 0.7},
+        {"temperature": 1.0, "top_k": 5},
+        {"presence_penalty": 0.1},
+        {"frequency_penalty": 0.1},
+        {"repetition_penalty": 1.1},
+        {"min_tokens": 3},
+        {"bad_words": ["x"]},
+        {"allowed_token_ids": [1]},
+        {"logprobs": 0},
+    ],
+)
 def test_what_depends_on_the_tokens_alone_may_be_drafted(fine: dict[str, Any]) -> None:
     assert may_draft(params(**fine))
 
@@ -102,19 +118,22 @@ def test_what_depends_on_the_tokens_alone_may_be_drafted(fine: dict[str, Any]) -
     "other",
     [
         {"temperature": 0.7, "seed": 1},
-        {"presence_penalty": 0.1},
-        {"frequency_penalty": 0.1},
-        {"repetition_penalty": 1.1},
-        {"min_tokens": 3},
         {"structured_outputs": object()},
-        {"bad_words": ["x"]},
-        {"allowed_token_ids": [1]},
-        {"logprobs": 0},
+        {"logit_bias": {1: 2.0}},
         {"prompt_logprobs": 1},
     ],
 )
 def test_what_depends_on_steps_is_not(other: dict[str, Any]) -> None:
     assert not may_draft(params(**other))
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "min_tokens", "most"), [(20, 0, 19), (None, 0, 99), (500, 0, 99), (20, 6, 5), (1, 1, 0), (4, 9, 3)]
+)
+def test_drafts_leave_room_for_one_token_and_never_reach_the_least_that_is_asked_for(
+    max_tokens: int | None, min_tokens: int, most: int
+) -> None:
+    assert most_drafts(params(max_tokens=max_tokens, min_tokens=min_tokens), 100) == most
 
 
 def test_the_agent_is_told_how_tokens_are_sampled() -> None:
