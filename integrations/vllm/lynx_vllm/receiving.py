@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .api import engine_pb2 as api
 from .decode import Incomings, Phase, View
@@ -35,6 +35,22 @@ class Loading:
     is_exact: bool
 
 
+#: A client's request, and the prompt.
+Key = tuple[int, tuple[int, ...]]
+
+
+@dataclass
+class Family:
+    """Choices of one client's request for one prompt: KV is brought for the first of them, and the others find it in vLLM's
+    prefix cache, of which a client's request has a part of its own."""
+
+    #: For which KV is brought; nobody where that one ended before it came.
+    first: str | None
+    members: set[str] = field(default_factory=set)
+    #: Whether nothing more is to be waited for.
+    is_settled: bool = False
+
+
 class Receiving:
     """All requests whose KV comes from elsewhere."""
 
@@ -48,12 +64,26 @@ class Receiving:
         self._loaded: list[str] = []
         #: Requests whose KV is less than the prefill node's for good.
         self._inexact: set[str] = set()
+        self._families: dict[Key, Family] = {}
+        self._family_of: dict[str, Key] = {}
 
     def matched(self, ask: Ask, local: int) -> int | None:
         """How many tokens behind those that vLLM has by itself need not be computed. `None`: ask again later."""
         loaded = len(ask.prompt) - RECOMPUTED
         if loaded <= local:
             return 0
+        family = self._family(ask)
+        if family.first != ask.request_id:
+            if not family.is_settled:
+                return None
+            if local:
+                return 0
+        matched = self._matched(ask, local, loaded)
+        if matched == 0:
+            family.is_settled = True
+        return matched
+
+    def _matched(self, ask: Ask, local: int, loaded: int) -> int | None:
         view = self._incomings.expect(ask.request_id, ask.client, ask.prompt, local, ask.sampling)
         if view is None:
             return 0
@@ -121,6 +151,10 @@ class Receiving:
         """What a step with these requests begins with. The step before has ended: what it loaded is vLLM's."""
         for request_id in self._loaded:
             self._incomings.used(request_id)
+            # A request that has ended by now is in none.
+            key = self._family_of.get(request_id)
+            if key is not None:
+                self._families[key].is_settled = True
         self._loaded.clear()
         taken = {request_id: self._loading.pop(request_id) for request_id in scheduled if request_id in self._loading}
         drafts = self.drafts
@@ -153,9 +187,30 @@ class Receiving:
         """A request has ended."""
         self._loading.pop(request_id, None)
         self._inexact.discard(request_id)
+        self._leave(request_id)
         if self.drafts is not None:
             self.drafts.gone(request_id)
         self._incomings.finished(request_id, reason)
+
+    def _family(self, ask: Ask) -> Family:
+        key = self._family_of.get(ask.request_id)
+        if key is None:
+            key = self._family_of[ask.request_id] = (ask.client, tuple(ask.prompt))
+            self._families.setdefault(key, Family(ask.request_id)).members.add(ask.request_id)
+        family = self._families[key]
+        family.first = family.first or ask.request_id
+        return family
+
+    def _leave(self, request_id: str) -> None:
+        key = self._family_of.pop(request_id, None)
+        if key is None:
+            return
+        family = self._families[key]
+        family.members.discard(request_id)
+        if not family.members:
+            del self._families[key]
+        elif family.first == request_id and not family.is_settled:
+            family.first = None
 
     def _forget_draft(self, request_id: str) -> None:
         draft = None if self.drafts is None else self.drafts.gone(request_id)

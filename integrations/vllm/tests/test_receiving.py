@@ -356,3 +356,70 @@ def test_a_prompt_that_vllm_has_already_is_asked_of_nobody() -> None:
     ask = Ask("a", 3, PROMPT[:65], api.Sampling(), True, scheduler.request)
     assert scheduler.receiving.matched(ask, 64) == 0
     assert scheduler.told == []
+
+
+def choice(scheduler: Scheduler, name: str, prompt: list[int] = PROMPT, client: int = 3) -> Ask:
+    return Ask(name, client, prompt, api.Sampling(), False, scheduler.request)
+
+
+def expected(scheduler: Scheduler) -> int:
+    return sum(message.WhichOneof("kind") == "expect" for message in scheduler.told)
+
+
+def test_choices_of_one_request_are_brought_kv_once_and_find_it_in_the_prefix_cache() -> None:
+    scheduler = Scheduler(ANSWER)
+    receiving = scheduler.receiving
+    first, second = choice(scheduler, "a"), choice(scheduler, "b")
+    assert [receiving.matched(ask, 0) for ask in (first, second)] == [None, None]
+    assert receiving.matched(choice(scheduler, "c", client=4), 0) is None
+    assert receiving.matched(choice(scheduler, "d", PROMPT[1:]), 0) is None
+    assert expected(scheduler) == 3
+    scheduler.full()
+    # A sibling that is looked at first waits on.
+    assert receiving.matched(second, 0) is None
+    assert receiving.matched(first, 0) == len(PROMPT) - RECOMPUTED
+    receiving.admitted("a", len(PROMPT) - RECOMPUTED)
+    receiving.loads(["a"])
+    assert receiving.matched(second, 128) is None
+    receiving.loads(["a"])
+    assert receiving.matched(second, 128) == 0
+    assert expected(scheduler) == 3
+
+
+@pytest.mark.parametrize("came", ["nothing", "all"])
+def test_a_choice_whose_sibling_has_gone_asks_for_itself_unless_the_cache_has_it(came: str) -> None:
+    scheduler = Scheduler(ANSWER)
+    receiving = scheduler.receiving
+    first, second, third = (choice(scheduler, name) for name in "abc")
+    assert [receiving.matched(ask, 0) for ask in (first, second, third)] == [None, None, None]
+    if came == "all":
+        scheduler.full()
+        receiving.matched(first, 0)
+        receiving.admitted("a", len(PROMPT) - RECOMPUTED)
+        receiving.loads(["a"])
+        receiving.loads([])
+    receiving.finished("a", api.FINISH_REASON_ABORTED)
+    if came == "all":
+        assert receiving.matched(second, 128) == 0
+        assert expected(scheduler) == 1
+        # Evicted meanwhile.
+        assert receiving.matched(third, 0) is None
+        assert expected(scheduler) == 2
+    else:
+        assert receiving.matched(second, 0) is None
+        assert receiving.matched(third, 0) is None
+        assert expected(scheduler) == 2
+    for name in "bc":
+        receiving.finished(name, api.FINISH_REASON_ABORTED)
+    assert receiving.matched(choice(scheduler, "e"), 0) is None
+    assert expected(scheduler) == 3
+
+
+def test_choices_compute_the_prompt_where_nothing_can_be_had() -> None:
+    scheduler = Scheduler(ANSWER)
+    first, second = choice(scheduler, "a"), choice(scheduler, "b")
+    assert [scheduler.receiving.matched(ask, 0) for ask in (first, second)] == [None, None]
+    scheduler.incomings.kv_failed(scheduler.number, "no peer")
+    assert scheduler.receiving.matched(first, 0) == 0
+    assert scheduler.receiving.matched(second, 128) == 0
+    assert expected(scheduler) == 1
