@@ -6,12 +6,14 @@ import hashlib
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import pinned as pinned  # The check comes first.
 
+from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorHandshakeMetadata,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.forward_context import ForwardContext
     from vllm.v1.attention.backend import AttentionMetadata
+    from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -157,6 +160,11 @@ class LynxConnector(KVConnectorBase_V1):
             assert isinstance(worker, Handshake)
             self.scheduler.start_on_gpu(worker.exported)
 
+    def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
+        """vLLM's prefix cache, which tells what becomes of its blocks where somebody asks for it."""
+        if self.options.role is Role.PREFILL:
+            listen(gpu_block_pool, self.scheduler.cache_events)
+
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
         """How many tokens behind these need not be computed; `None` while nobody can tell. They are loaded in the step that
         begins with them, never beside other steps."""
@@ -205,6 +213,19 @@ class SchedulerSide:
         if exported.process != os.getpid():
             raise OptionsError("vLLM's worker is a process of its own: run vLLM with --distributed-executor-backend uni")
         self.engine.start(GpuPool(exported, self.geometry, self.options.staging_blocks))
+
+    def cache_events(self, events: list[KVCacheEvent]) -> None:
+        """What has become of the prefix cache's blocks."""
+        cached = self.engine.cached
+        for event in events:
+            if isinstance(event, BlockStored):
+                # Blocks whose tokens alone don't say what is in them: an adapter's, or those of a request with a salt.
+                if not any(event.extra_keys or ()):
+                    cached.stored(event.block_hashes, event.parent_block_hash, event.token_ids, event.block_size)
+            elif isinstance(event, BlockRemoved):
+                cached.removed(event.block_hashes)
+            elif isinstance(event, AllBlocksCleared):
+                cached.cleared()
 
     def can_draft(self, drafts: Drafts, most_tokens: int, hash_block: int) -> None:
         """A scheduler that drafts has come forward."""
@@ -326,6 +347,19 @@ class SchedulerSide:
                 return int(new.num_computed_tokens)
         cached = output.scheduled_cached_reqs
         return int(cached.num_computed_tokens[cached.req_ids.index(request_id)])
+
+
+def listen(pool: BlockPool, heard: Callable[[list[KVCacheEvent]], None]) -> None:
+    """Has the prefix cache's events heard, which vLLM takes once a step. It gets them only where it has asked for them."""
+    is_asked_for, take = pool.enable_kv_cache_events, pool.take_events
+    pool.enable_kv_cache_events = True
+
+    def taken() -> list[KVCacheEvent]:
+        events = take()
+        heard(events)
+        return events if is_asked_for else []
+
+    pool.take_events = taken
 
 
 def parameters(request: Request) -> dict[str, Any]:

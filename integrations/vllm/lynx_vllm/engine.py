@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .api import engine_pb2 as api
+from .caching import Cached
 from .channel import Event, Receiver, Sender, path_of
 from .decode import Incomings
 from .link import Link
@@ -47,6 +48,7 @@ class Engine:
         lock = threading.RLock()
         self.prefills = Prefills(self.blocks, lock)
         self.incomings = Incomings(self.blocks, lock, options.patience)
+        self.cached = Cached(lock)
         path = path_of(options.shared_directory, engine_id)
         self._receiver = Receiver(path, self.prefills.heard, self.tick, REPORT)
         self._sender = Sender(path)
@@ -94,6 +96,8 @@ class Engine:
         self._say = send
         self.prefills.attached(send)
         self.incomings.attached(send)
+        if self.options.role is Role.PREFILL:
+            self.cached.attached(send)
         self._report(time.monotonic())
 
     def lost(self) -> None:
@@ -101,6 +105,7 @@ class Engine:
         self._say = None
         self.prefills.lost()
         self.incomings.lost()
+        self.cached.lost()
         self.word.set()
 
     def heard(self, message: api.FromAgent) -> None:

@@ -43,19 +43,17 @@ class Agent:
         self._words.put(api.FromAgent(**kind))
 
     def hear(self, kind: str) -> Any:
-        """The next thing that the engine says, which must be of this kind; reports are passed over."""
+        """The next thing that the engine says, which must be of this kind; reports and the cache's news are passed over."""
         while True:
             message = self._heard.get(timeout=PATIENCE)
             found = message.WhichOneof("kind")
             if found == kind:
                 return getattr(message, kind)
-            assert found == "report", f"{found} came instead of {kind}: {message}"
+            assert found in ("report", "cached_blocks"), f"{found} came instead of {kind}: {message}"
 
     def hear_report(self) -> api.Report:
-        """The next thing that the engine says, which must be a report."""
-        message = self._heard.get(timeout=PATIENCE)
-        assert message.WhichOneof("kind") == "report", message
-        return message.report
+        """The next report."""
+        return self.hear("report")
 
     def hang_up(self) -> None:
         """Ends the stream."""
