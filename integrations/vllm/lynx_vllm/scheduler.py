@@ -17,6 +17,7 @@ from .connector import LynxConnector
 from .drafting import Drafts
 from .options import OptionsError, Role
 from .pace import Pace
+from .shortcuts import propose_nothing
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -46,6 +47,7 @@ class LynxScheduler(Scheduler):
         self._rows: dict[str, int] = {}
         self._had_nothing = False
         if connector.options.role is Role.DECODE and self.num_spec_tokens:
+            propose_nothing()
             self.lynx.can_draft(Drafts(self.num_spec_tokens), self.max_model_len, self.hash_block_size)
         self._allocate = self.kv_cache_manager.allocate_slots
         self.kv_cache_manager.allocate_slots = self._allocate_unhashed
