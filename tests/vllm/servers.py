@@ -25,7 +25,6 @@ BLOCKS = 80
 CONTEXT = 2048
 PORTS = {PREFILL: 18210, DECODE: 18220, "plain": 18230}
 PACKAGE = Path(__file__).resolve().parents[2] / "integrations/vllm"
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Vllm:
@@ -80,17 +79,17 @@ class Vllm:
         return self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting") == 0
 
     def seconds(self) -> float:
-        """What its processes have computed so far, in seconds of one core."""
+        """What its processes' threads have computed so far, in seconds of one core."""
         total = 0
         for entry in Path("/proc").iterdir():
             try:
                 fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                # The session.
+                if int(fields[3]) == self.child.pid:
+                    total += sum(int((task / "schedstat").read_text().split()[0]) for task in (entry / "task").iterdir())
             except (OSError, IndexError):
                 continue
-            # Session, and times of user and system.
-            if int(fields[3]) == self.child.pid:
-                total += int(fields[11]) + int(fields[12])
-        return total / TICKS
+        return total / 1e9
 
     def said(self, pattern: str) -> list[tuple[str, ...]]:
         """What its log says of something, in order."""
@@ -177,8 +176,8 @@ class Nodes:
         for node in self.both:
             node.start(ENGINE)
             node.start(AGENT)
-        until("vLLM by itself works", self.plain.is_well, START_S)
-        return until("both nodes work and are linked", self.are_ready, START_S)
+        took = until("vLLM by itself works", self.plain.is_well, START_S)
+        return took + until("both nodes work and are linked", self.are_ready, START_S)
 
     def are_ready(self) -> bool:
         for node in self.both:
