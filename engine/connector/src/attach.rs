@@ -27,6 +27,7 @@ pub(crate) fn message(options: &Options, opened: &Opened, engine: &Engine) -> ap
             file: options.pool_file.clone(),
             blocks: options.kv_blocks,
             gpu: None,
+            staging: None,
         }),
         // Neither role has a server of its own.
         generates: true,

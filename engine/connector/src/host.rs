@@ -144,6 +144,9 @@ impl Host {
             Said::Abort(abort) => self.abort(abort.request),
             Said::Forget(_) => self.forget(),
             Said::Attached(_) => tracing::warn!("the agent says twice that it takes the engine"),
+            Said::CodeWith(_) | Said::Split(_) | Said::Merge(_) => {
+                tracing::warn!("the agent wants KV coded that it has in memory itself");
+            }
         }
         // Signals have effects of their own, such as the first token, that need not wait for a step.
         let now = self.clock.now();

@@ -77,8 +77,9 @@ void lynx_close(lynx_coder *coder);
 /* How many segments a unit has, and how many bytes its segments take at most. */
 int32_t lynx_bounds(const lynx_coder *coder, const lynx_unit *unit, uint32_t *segments, uint64_t *bytes);
 
-/* Splits a unit, with its tail, into `to`, which may be shared with the agent. The values are read until it returns: they must be
- * complete before, so on a GPU the caller waits for the event after which they are. */
+/* Splits a unit into `to`, which may be shared with the agent: with its tail where `count` is the number of its segments, without where it
+ * is one less. The values are read until it returns: they must be complete before, so on a GPU the caller waits for the event after
+ * which they are. */
 int32_t lynx_split(lynx_coder *coder, const lynx_unit *unit, const lynx_values *values, uint8_t *to, uint64_t capacity,
                    lynx_segment *segments, uint32_t count);
 
@@ -89,6 +90,11 @@ int32_t lynx_merge(lynx_coder *coder, const lynx_unit *unit, const uint8_t *from
 /* Writes the very values that were split, from all segments. */
 int32_t lynx_restore(lynx_coder *coder, const lynx_unit *unit, const uint8_t *from, uint64_t length,
                      const lynx_segment *segments, uint32_t count, const lynx_values *values);
+
+/* The values as they are, BF16 in the order [token][head][channel]; and the other way. */
+int32_t lynx_read(lynx_coder *coder, const lynx_unit *unit, const lynx_values *values, uint8_t *to, uint64_t capacity);
+int32_t lynx_write(lynx_coder *coder, const lynx_unit *unit, const uint8_t *from, uint64_t length,
+                   const lynx_values *values);
 
 #ifdef __cplusplus
 }

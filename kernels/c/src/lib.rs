@@ -236,6 +236,66 @@ pub unsafe extern "C" fn lynx_restore(
     guarded(|| unsafe { decode(coder, unit, (from, length), (segments, count), values, None) })
 }
 
+/// `lynx_read`.
+///
+/// # Safety
+/// As that of [`lynx_split`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lynx_read(
+    coder: *mut Coder,
+    unit: *const Unit,
+    values: *const Values,
+    to: *mut u8,
+    capacity: u64,
+) -> i32 {
+    guarded(|| {
+        if to.is_null() {
+            return Err(null("the memory for values"));
+        }
+        // SAFETY: the caller vouches for it.
+        let coder = unsafe { coder.as_mut() }.ok_or_else(|| null("the coder"))?;
+        // SAFETY: as above.
+        let unit = unsafe { unit.as_ref() }.ok_or_else(|| null("the unit"))?;
+        // SAFETY: as above.
+        let values = unsafe { values.as_ref() }.ok_or_else(|| null("the values"))?;
+        let capacity = usize::try_from(capacity).unwrap_or(0);
+        // SAFETY: so many bytes are the caller's to write.
+        let to = unsafe { std::slice::from_raw_parts_mut(to, capacity) };
+        // SAFETY: the caller vouches for the values.
+        unsafe { coder.read(unit, values, to) }
+    })
+}
+
+/// `lynx_write`.
+///
+/// # Safety
+/// As that of [`lynx_split`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lynx_write(
+    coder: *mut Coder,
+    unit: *const Unit,
+    from: *const u8,
+    length: u64,
+    values: *const Values,
+) -> i32 {
+    guarded(|| {
+        if from.is_null() {
+            return Err(null("the memory of values"));
+        }
+        // SAFETY: the caller vouches for it.
+        let coder = unsafe { coder.as_mut() }.ok_or_else(|| null("the coder"))?;
+        // SAFETY: as above.
+        let unit = unsafe { unit.as_ref() }.ok_or_else(|| null("the unit"))?;
+        // SAFETY: as above.
+        let values = unsafe { values.as_ref() }.ok_or_else(|| null("the values"))?;
+        let length = usize::try_from(length).unwrap_or(0);
+        // SAFETY: so many bytes may be read.
+        let from = unsafe { std::slice::from_raw_parts(from, length) };
+        // SAFETY: the caller vouches for the values.
+        unsafe { coder.write(unit, from, values) }
+    })
+}
+
 /// # Safety
 /// As that of [`lynx_split`].
 unsafe fn decode(

@@ -7,7 +7,7 @@ use lynx_kernels::{Blocks, Codec, Cuts, Kind, KvShape, Profile, RawTokens, UnitB
 use lynx_units::Width;
 
 use crate::error::{Code, Failure};
-use crate::values::Values;
+use crate::values::{Values, rows};
 
 /// Segments start at multiples of it.
 const ALIGNMENT: usize = 16;
@@ -129,6 +129,15 @@ impl Coder {
         told: &mut [Segment],
     ) -> Result<(), Failure> {
         let plan = self.plan(unit)?;
+        let with_tail = told.len() == plan.segments();
+        if !with_tail && told.len() + 1 != plan.segments() {
+            let said = format!(
+                "the unit has {} segments, or one less without its tail, not {}",
+                plan.segments(),
+                told.len()
+            );
+            return Err(Failure::new(Code::Invalid, said));
+        }
         let order = self.profile.layer(unit.layer as usize);
         // SAFETY: the caller vouches for the table.
         let table = unsafe { values.table(&plan) }?;
@@ -136,23 +145,15 @@ impl Coder {
             // SAFETY: the caller vouches for the values.
             let cache = unsafe { cache(values, table) };
             let gpu = self.gpu.as_mut().ok_or_else(no_gpu)?;
-            gpu.split(&plan, order, &cache, true)
+            gpu.split(&plan, order, &cache, with_tail)
                 .map_err(|error| of_gpu(&error))?
         } else {
             let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
             // SAFETY: the caller vouches for the values.
             unsafe { values.read(&plan, &table, &mut blocks) };
-            let Ok(made) = self.processor.split(&plan, order, &blocks, true);
+            let Ok(made) = self.processor.split(&plan, order, &blocks, with_tail);
             made
         };
-        if told.len() != plan.segments() {
-            let said = format!(
-                "the unit has {} segments, not {}",
-                plan.segments(),
-                told.len()
-            );
-            return Err(Failure::new(Code::Invalid, said));
-        }
         let mut at = 0;
         for ((index, told), checksum) in told.iter_mut().enumerate().zip(&made.sums) {
             let bytes = made.unit.segment(index).unwrap_or_default();
@@ -171,6 +172,83 @@ impl Coder {
             };
             at = end.next_multiple_of(ALIGNMENT);
         }
+        Ok(())
+    }
+
+    /// The values as they are, `[token][head][channel]`.
+    ///
+    /// # Safety
+    /// They are there, and nobody writes them.
+    pub(crate) unsafe fn read(
+        &mut self,
+        unit: &Unit,
+        values: &Values,
+        to: &mut [u8],
+    ) -> Result<(), Failure> {
+        let plan = self.plan(unit)?;
+        // SAFETY: the caller vouches for the table.
+        let table = unsafe { values.table(&plan) }?;
+        let blocks = if values.is_on_gpu()? {
+            // SAFETY: the caller vouches for the values.
+            let cache = unsafe { cache(values, table) };
+            let gpu = self.gpu.as_mut().ok_or_else(no_gpu)?;
+            gpu.read(&plan, &cache).map_err(|error| of_gpu(&error))?
+        } else {
+            let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
+            // SAFETY: the caller vouches for the values.
+            unsafe { values.read(&plan, &table, &mut blocks) };
+            blocks
+        };
+        let to = to.get_mut(..plan.bf16_bytes()).ok_or_else(|| {
+            let said = format!("the values take {} bytes", plan.bf16_bytes());
+            Failure::new(Code::TooSmall, said)
+        })?;
+        for (at, to) in places(&plan, &blocks)
+            .into_iter()
+            .zip(to.as_chunks_mut::<2>().0)
+        {
+            *to = blocks.data()[at].to_ne_bytes();
+        }
+        Ok(())
+    }
+
+    /// Replaces them.
+    ///
+    /// # Safety
+    /// They are there, and nobody uses them.
+    pub(crate) unsafe fn write(
+        &mut self,
+        unit: &Unit,
+        from: &[u8],
+        values: &Values,
+    ) -> Result<(), Failure> {
+        let plan = self.plan(unit)?;
+        // SAFETY: the caller vouches for the table.
+        let table = unsafe { values.table(&plan) }?;
+        if from.len() != plan.bf16_bytes() {
+            let said = format!(
+                "the values take {} bytes, not {}",
+                plan.bf16_bytes(),
+                from.len()
+            );
+            return Err(Failure::new(Code::Invalid, said));
+        }
+        let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
+        for (at, bits) in places(&plan, &blocks)
+            .into_iter()
+            .zip(from.as_chunks::<2>().0)
+        {
+            blocks.data_mut()[at] = u16::from_ne_bytes(*bits);
+        }
+        if values.is_on_gpu()? {
+            // SAFETY: the caller vouches for the values.
+            let mut cache = unsafe { cache(values, table) };
+            let gpu = self.gpu.as_mut().ok_or_else(no_gpu)?;
+            let written = gpu.write(&plan, &mut cache, &blocks);
+            return written.map_err(|error| of_gpu(&error));
+        }
+        // SAFETY: the caller vouches for the values.
+        unsafe { values.write(&plan, &table, &blocks) };
         Ok(())
     }
 
@@ -273,6 +351,14 @@ fn gather(plan: &UnitPlan, from: &[u8], told: &[Segment]) -> Result<Segments, Fa
     };
     let sums = told.iter().map(|it| it.checksum).collect();
     Ok(Segments { unit, sums })
+}
+
+/// Where the values are in blocks, in their order for callers.
+fn places(plan: &UnitPlan, blocks: &Blocks) -> Vec<usize> {
+    let of_row = |(position, head)| {
+        (0..plan.shape().head_dim).map(move |channel| blocks.index(position, head, channel))
+    };
+    rows(plan).flat_map(of_row).collect()
 }
 
 fn no_gpu() -> Failure {

@@ -114,7 +114,8 @@ impl Values {
     }
 }
 
-fn rows(plan: &UnitPlan) -> impl Iterator<Item = (u32, usize)> {
+/// Positions and heads, in their order for callers.
+pub(crate) fn rows(plan: &UnitPlan) -> impl Iterator<Item = (u32, usize)> {
     let heads = plan.shape().kv_heads;
     plan.tokens()
         .flat_map(move |position| (0..heads).map(move |head| (position, head)))

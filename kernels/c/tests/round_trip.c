@@ -53,6 +53,25 @@ int main(void) {
             size_t at = (table[token / PAGE] * PAGE + token % PAGE) * HEADS * CHANNELS;
             CHECK(memcmp(source + at, sink + at, HEADS * CHANNELS * 2) == 0);
         }
+        uint8_t *bits = malloc(TOKENS * HEADS * CHANNELS * 2);
+        CHECK(lynx_read(coder, &unit, &values, bits, 100) == LYNX_TOO_SMALL);
+        CHECK(lynx_read(coder, &unit, &values, bits, TOKENS * HEADS * CHANNELS * 2) == LYNX_OK);
+        CHECK(memcmp(bits, source + table[0] * PAGE * HEADS * CHANNELS, PAGE * HEADS * CHANNELS * 2) == 0);
+        memset(sink, 0, sizeof sink);
+        CHECK(lynx_write(coder, &unit, bits, 10, &values) == LYNX_INVALID);
+        CHECK(lynx_write(coder, &unit, bits, TOKENS * HEADS * CHANNELS * 2, &values) == LYNX_OK);
+        CHECK(memcmp(sink + table[0] * PAGE * HEADS * CHANNELS, bits, PAGE * HEADS * CHANNELS * 2) == 0);
+        free(bits);
+
+        // Without its tail: the same segments but for the last.
+        lynx_segment brief[9];
+        uint8_t *rest = malloc(most);
+        values.base = source;
+        CHECK(lynx_split(coder, &unit, &values, rest, most, brief, count - 1) == LYNX_OK);
+        CHECK(memcmp(brief, told, (count - 1) * sizeof *brief) == 0);
+        CHECK(lynx_split(coder, &unit, &values, rest, most, brief, count - 2) == LYNX_INVALID);
+        values.base = sink;
+        free(rest);
         segments[told[1].offset + 5] ^= 1;
         CHECK(lynx_merge(coder, &unit, segments, most, told, count, 1, &values) == LYNX_DAMAGED);
         CHECK(strstr(lynx_last_error(), "segment 1"));

@@ -3,6 +3,7 @@
 //! Both agents derive the same [`Coding`] from the [`Descriptor`] that opens the transfer. What the protocol carries are
 //! numbered segments; what an engine's pool holds are blocks; this is the only room that knows both.
 
+mod by_engine;
 mod on_gpu;
 mod received;
 #[cfg(test)]
@@ -26,7 +27,7 @@ pub use self::received::{Next, NoSuchSegment, Received};
 pub use self::whole_blocks::UnitError;
 use crate::baseline::{Baseline, EncodeError as TileError};
 use crate::method::Method;
-use crate::pool::{AccessError, Readable, Sink, Values, ValuesMut, Writable};
+use crate::pool::{AccessError, AskError, Piece, Readable, Sink, Values, ValuesMut, Writable};
 
 /// What both agents must know to make the same plan; as bytes, what opens the transfer on the link.
 pub use lynx_proto::peer::v1::Coding as Descriptor;
@@ -47,7 +48,7 @@ pub struct Coding {
 }
 
 /// One unit's segments as they are sent, with their checksums.
-pub type Segments = Vec<(Vec<u8>, u64)>;
+pub type Segments = Vec<(Piece, u64)>;
 
 /// Why a descriptor says nothing that can be done.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +103,9 @@ pub enum EncodeError {
     /// The GPU that the blocks are on can't code them.
     #[error(transparent)]
     Gpu(#[from] CodeError),
+    /// The engine that codes them doesn't.
+    #[error(transparent)]
+    Engine(#[from] AskError),
     /// A baseline can't take a tile: never for a plan's own units.
     #[error(transparent)]
     Tile(#[from] TileError),
@@ -119,6 +123,9 @@ pub enum DecodeError {
     /// The GPU that the blocks are on can't write them, or the bytes are not what the codec writes.
     #[error(transparent)]
     Gpu(#[from] CodeError),
+    /// The engine that codes them doesn't write them.
+    #[error(transparent)]
+    Engine(#[from] AskError),
     /// The bytes are not what a baseline's encoder writes.
     #[error(transparent)]
     Baseline(#[from] UnitError),
@@ -293,6 +300,17 @@ impl Coding {
                 let values = values.read(unit.plan)?;
                 vec![whole_blocks::encode(baseline, unit.plan, &values)?]
             }
+            (Values::Engine(values), None) => {
+                let prompt = self.descriptor.prompt_tokens;
+                let made = values.split(unit.plan, prompt, with_tail);
+                blocks.intact()?;
+                return Ok(self.segments_by_engine(made?, with_tail, wanted));
+            }
+            (Values::Engine(values), Some(baseline)) => {
+                let read = values.read(unit.plan, self.descriptor.prompt_tokens);
+                blocks.intact()?;
+                vec![whole_blocks::encode(baseline, unit.plan, &read?)?]
+            }
             (Values::Host(source), Some(baseline)) => {
                 vec![whole_blocks::encode(baseline, unit.plan, &source)?]
             }
@@ -307,7 +325,7 @@ impl Coding {
                 let sum = checksum(&bytes);
                 // What was reserved for the worst case would lie there until the last byte is sent.
                 bytes.shrink_to_fit();
-                (bytes, sum)
+                (bytes.into(), sum)
             })
             .collect())
     }
@@ -360,13 +378,15 @@ impl Coding {
         }
         let order = profile.layer(unit.layer);
         let of_plan = (unit.plan, order);
-        match blocks.values_mut(unit.layer, unit.plan.kind(), unit.plan.tokens())? {
-            ValuesMut::Gpu(values) => self.decode_on_gpu(values, of_plan, received, next)?,
+        let decoded = match blocks.values_mut(unit.layer, unit.plan.kind(), unit.plan.tokens())? {
+            ValuesMut::Gpu(values) => self.decode_on_gpu(values, of_plan, received, next),
+            ValuesMut::Engine(values) => self.decode_by_engine(&values, unit.plan, received, next),
             ValuesMut::Host(mut sink) => {
-                self.decode_on_host(codec, of_plan, received, next, &mut sink)?;
+                self.decode_on_host(codec, of_plan, received, next, &mut sink)
             }
-        }
-        Ok(blocks.intact()?)
+        };
+        blocks.intact()?;
+        decoded
     }
 
     fn decode_on_host(

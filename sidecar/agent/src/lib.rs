@@ -5,6 +5,8 @@
 //! says. What is decided is decided in `protocol` and `policy`; this crate carries it out.
 
 pub mod baseline;
+#[cfg(test)]
+mod by_engine;
 pub mod carriage;
 mod choice;
 pub mod clients;

@@ -344,6 +344,7 @@ impl Role {
             name, generation, ..
         } = &self.options;
         let identity = Identity::new(name, info, layout, &profile, generation);
+        engine.code_with(&profile);
         let config = LinkConfig::new(self.clock, identity.to_peer_info())?
             .with_credentials(self.options.security.data().cloned())
             .counting_insecure(self.options.security.data_failures().clone());

@@ -31,7 +31,7 @@ use self::handover::{Handover, Shelf};
 pub use self::message::{Expected, Message};
 pub use self::trial::Trial;
 use crate::config::Role;
-use crate::pool::{Access, GpuOptions, Layout, LayoutError, Pool, PoolError};
+use crate::pool::{Access, GpuOptions, Layout, LayoutError, Outbox, Pool, PoolError};
 
 /// The version of the engine API.
 const API_VERSION: u32 = 1;
@@ -293,27 +293,19 @@ impl Service {
         let Some(from_engine::Kind::Attach(attach)) = first.and_then(|message| message.kind) else {
             return Err(Refusal::NoAttach);
         };
-        let pool_file = attach.pool.as_ref().map_or("", |pool| pool.file.as_str());
-        let names = [
-            attach.engine.as_str(),
-            &attach.model,
-            &attach.weights,
-            pool_file,
-        ];
-        if names.iter().any(|name| name.len() > LONGEST_NAME) {
+        if names(&attach).any(|name| name.len() > LONGEST_NAME) {
             return Err(Refusal::LongName);
         }
         // What never fits is said before what doesn't fit now.
         let layout = self.check(&attach)?;
         let place = self.enter(&attach.engine)?;
-        let pool = self.open(&attach, layout).await?;
-        let gpu = pool.gpu().map(str::to_owned);
         let (outbox, outgoing) = mpsc::unbounded_channel();
-        let engine = Engine::new(attach, pool, outbox);
+        let pool = self.open(&attach, layout, &outbox).await?;
         let attached = v1::Attached {
             agent: concat!("lynx-agent ", env!("CARGO_PKG_VERSION")).to_owned(),
-            coded_on: gpu.unwrap_or_else(|| "the processor".to_owned()),
+            coded_on: pool.coded_on().to_owned(),
         };
+        let engine = Engine::new(attach, pool, outbox);
         let greeted = engine.send(from_agent::Kind::Attached(attached));
         greeted.map_err(|_| Refusal::ShuttingDown)?;
         tokio::spawn(self.clone().serve(engine, stream, place));
@@ -355,15 +347,25 @@ impl Service {
         }
         let layout = attach.layout.as_ref().ok_or(LayoutError::Missing)?;
         let pool = attach.pool.as_ref().ok_or(PoolError::Missing)?;
-        Ok(match &pool.gpu {
-            None => Layout::parse(layout)?,
-            Some(gpu) => Layout::on_gpu(layout, gpu)?,
+        Ok(match (&pool.gpu, &pool.staging) {
+            (_, Some(_)) => Layout::by_engine(layout)?,
+            (Some(gpu), None) => Layout::on_gpu(layout, gpu)?,
+            (None, None) => Layout::parse(layout)?,
         })
     }
 
     /// The engine's pool: mapped, or opened on its GPU, whose driver may take its time.
-    async fn open(&self, attach: &Attach, layout: Layout) -> Result<Pool, Refusal> {
+    async fn open(
+        &self,
+        attach: &Attach,
+        layout: Layout,
+        outbox: &Outbox,
+    ) -> Result<Pool, Refusal> {
         let pool = attach.pool.clone().ok_or(PoolError::Missing)?;
+        if let Some(staging) = &pool.staging {
+            let (directory, outbox) = (&self.options.shared_directory, outbox.clone());
+            return Ok(Pool::by_engine(directory, &pool, staging, layout, outbox)?);
+        }
         let Some(gpu) = pool.gpu.clone() else {
             let access = match self.options.role {
                 Role::Prefill => Access::Read,
@@ -383,7 +385,7 @@ impl Service {
     async fn serve(self, engine: Engine, stream: Streaming<FromEngine>, place: Place) {
         let name = engine.info().engine.clone();
         let gpu = engine.pool().gpu().map(str::to_owned);
-        let coded_on = gpu.as_deref().unwrap_or("the processor");
+        let coded_on = engine.pool().coded_on();
         tracing::info!(engine = name, coded_on, "an engine is attached");
         self.state.send_modify(|state| {
             state.engine = Some(Arc::clone(engine.info()));
@@ -414,6 +416,18 @@ impl Service {
         });
         drop(place);
     }
+}
+
+/// What an engine calls itself and its files.
+fn names(attach: &Attach) -> impl Iterator<Item = &str> {
+    let pool = attach.pool.as_ref();
+    let staging = pool.and_then(|pool| pool.staging.as_ref());
+    let files = [
+        pool.map(|pool| pool.file.as_str()),
+        staging.map(|staging| staging.file.as_str()),
+    ];
+    let own = [attach.engine.as_str(), &attach.model, &attach.weights];
+    own.into_iter().chain(files.into_iter().flatten())
 }
 
 impl SocketFile {

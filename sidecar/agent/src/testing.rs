@@ -1,5 +1,7 @@
 //! A small engine for tests, and its pool.
 
+pub(crate) mod agents;
+pub(crate) mod by_engine;
 /// Runs a test with the fake driver.
 #[expect(dead_code, reason = "it is the loader's, who needs more of it")]
 #[path = "../../../kernels/cuda/loader/tests/loader/fake.rs"]
@@ -47,6 +49,7 @@ pub(crate) fn attach(role: v1::Role, blocks: u32) -> v1::Attach {
             file: "pool".to_owned(),
             blocks,
             gpu: None,
+            staging: None,
         }),
         generates: true,
         context_tokens: 4096,

@@ -107,6 +107,7 @@ fn pool() -> &'static Arc<Pool> {
             file: "kv".to_owned(),
             blocks: BLOCKS,
             gpu: None,
+            staging: None,
         };
         let bytes = layout.bytes(BLOCKS).expect("a small pool");
         std::fs::write(directory.path().join(&pool.file), vec![0; bytes]).expect("a file");

@@ -6,7 +6,7 @@ use lynx_cuda::Segments as Made;
 use lynx_kernels::{Blocks, LayerOrder, UnitPlan};
 
 use super::{Coding, DecodeError, Next, Received, Segments, baseline, whole_blocks};
-use crate::pool::GpuValues;
+use crate::pool::{GpuValues, Piece};
 
 impl Coding {
     /// What a GPU has made, as it is sent. A plan with fewer steps than the other kind's has empty ones behind its own.
@@ -20,6 +20,7 @@ impl Coding {
         steps.resize(self.steps, Vec::new());
         let segments = std::iter::once(unit.head).chain(steps).chain([unit.tail]);
         segments
+            .map(Piece::from)
             .zip(sums)
             .take(wanted.end)
             .skip(wanted.start)
@@ -50,12 +51,10 @@ impl Coding {
 impl Received {
     /// The segments as a plan of so many steps has them, which are those of a coder.
     fn as_made<T>(&mut self, steps: usize, code: impl FnOnce(&Made) -> T) -> T {
+        let sums = self.sums(steps);
         let mut unit = std::mem::take(&mut self.unit);
         let all = unit.steps.len();
         unit.steps.truncate(steps);
-        let sum = |index: usize| self.here.get(index).copied().flatten().unwrap_or_default();
-        let mut sums: Vec<u64> = (0..=steps).map(sum).collect();
-        sums.push(sum(all + 1));
         let made = Made { unit, sums };
         let done = code(&made);
         self.unit = made.unit;

@@ -69,6 +69,13 @@ impl Received {
         Ok(())
     }
 
+    /// The checksums of the head, so many steps and the tail.
+    pub(super) fn sums(&self, steps: usize) -> Vec<u64> {
+        let sum = |index: usize| self.here.get(index).copied().flatten().unwrap_or_default();
+        let tail = self.unit.steps.len() + 1;
+        (0..=steps).chain([tail]).map(sum).collect()
+    }
+
     /// What can be merged that is not merged yet.
     pub fn merge_next(&self) -> Next {
         let segments = self.here.iter().take_while(|here| here.is_some()).count();

@@ -30,6 +30,7 @@ impl Decoder {
                 let identity = Identity::new(name, engine.info(), layout, &profile, generation);
                 self.peers.set_identity(Some(identity));
                 self.unfit = None;
+                engine.code_with(&profile);
                 self.session = Some(Session {
                     profile: Arc::new(profile),
                     shape,

@@ -111,7 +111,7 @@ fn merges_alike(coding: &Coding, from: &Readable, profile: &Profile, gpu: &mut O
             let (bytes, sum) = made[unit].get(segment).unwrap();
             for (records, sink) in records.iter_mut().zip(&mut sinks) {
                 let record = &mut records[unit];
-                record.take(segment, bytes.clone(), *sum).unwrap();
+                record.take(segment, bytes.to_vec(), *sum).unwrap();
                 coding.decode(&codec, profile, unit, record, sink).unwrap();
                 record.merged();
                 assert_eq!(record.merge_next(), Next::Nothing);

@@ -8,7 +8,8 @@ use lynx_proto::engine::v1;
 const ELEMENT_BYTES: usize = 2;
 
 /// A layout that is coded in place. On the processor: K as `[channel][token]`, V as `[token][channel]`, in blocks of 64 tokens. On a
-/// GPU: both as `[token][channel]` with any strides, in blocks of 16 to 128 tokens. BF16.
+/// GPU: both as `[token][channel]` with any strides, in blocks of 16 to 128 tokens. What the engine codes by itself: anything, in
+/// such blocks. BF16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     shape: KvShape,
@@ -39,7 +40,7 @@ pub enum LayoutError {
     BlockTokens(u32),
     /// Blocks of a size that a GPU's kernels don't take.
     #[error(
-        "blocks of {0} tokens are not supported in a GPU's memory: configure the engine for 16, 32, 64 or 128 tokens"
+        "blocks of {0} tokens are not supported on a GPU: configure the engine for 16, 32, 64 or 128 tokens"
     )]
     Pages(u32),
     /// Another order of K on a GPU.
@@ -159,6 +160,28 @@ impl Layout {
         }
     }
 
+    /// The layout that an engine declares of blocks that it codes by itself: where a token's KV lies is its own affair.
+    ///
+    /// # Errors
+    /// Names the first thing that is not supported.
+    pub fn by_engine(layout: &v1::Layout) -> Result<Self, LayoutError> {
+        let shape = shape(layout)?;
+        if !matches!(layout.block_tokens, 16 | 32 | 64 | 128) {
+            return Err(LayoutError::Pages(layout.block_tokens));
+        }
+        check_values(layout)?;
+        Ok(Self {
+            shape,
+            block_tokens: layout.block_tokens as usize,
+            block_stride: 0,
+            layer_stride: 0,
+            head_stride: 0,
+            v_offset: 0,
+            token_stride: None,
+            is_apart: true,
+        })
+    }
+
     fn checked(
         layout: &v1::Layout,
         shape: KvShape,
@@ -168,16 +191,7 @@ impl Layout {
         if layout.v_order() != v1::Order::TokenChannel {
             return Err(LayoutError::ValueOrder(layout.v_order().as_str_name()));
         }
-        if layout.element() != v1::ElementType::Bf16 {
-            return Err(LayoutError::Element(layout.element().as_str_name()));
-        }
-        if layout.rotary() != v1::Rotary::HalfSplit {
-            return Err(LayoutError::Rotary(layout.rotary().as_str_name()));
-        }
-        let (rank, size) = (layout.tensor_parallel_rank, layout.tensor_parallel_size);
-        if (rank, size) != (0, 1) {
-            return Err(LayoutError::TensorParallel { rank, size });
-        }
+        check_values(layout)?;
         let layout = Self {
             shape,
             block_tokens: layout.block_tokens as usize,
@@ -295,6 +309,21 @@ fn shape(layout: &v1::Layout) -> Result<KvShape, LayoutError> {
     };
     shape.check()?;
     Ok(shape)
+}
+
+/// What is the same wherever values lie.
+fn check_values(layout: &v1::Layout) -> Result<(), LayoutError> {
+    if layout.element() != v1::ElementType::Bf16 {
+        return Err(LayoutError::Element(layout.element().as_str_name()));
+    }
+    if layout.rotary() != v1::Rotary::HalfSplit {
+        return Err(LayoutError::Rotary(layout.rotary().as_str_name()));
+    }
+    let (rank, size) = (layout.tensor_parallel_rank, layout.tensor_parallel_size);
+    if (rank, size) != (0, 1) {
+        return Err(LayoutError::TensorParallel { rank, size });
+    }
+    Ok(())
 }
 
 fn aligned(name: &'static str, bytes: u64) -> Result<usize, LayoutError> {

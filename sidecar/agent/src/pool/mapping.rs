@@ -86,11 +86,54 @@ impl Mapping {
         unsafe { slice::from_raw_parts_mut(first, count) }
     }
 
+    /// `count` bytes from byte `start` on.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    ///
+    /// # Panics
+    /// Where the range reaches past the mapping.
+    pub(super) unsafe fn bytes(&self, start: usize, count: usize) -> &[u8] {
+        self.assert_bytes(start, count);
+        // SAFETY: the range is within the mapping, so the offset is within one allocation.
+        let first = unsafe { self.map.as_ptr().add(start) };
+        // SAFETY: as for `read`; bytes are always aligned.
+        unsafe { slice::from_raw_parts(first, count) }
+    }
+
+    /// `count` bytes from byte `start` on, to be written.
+    ///
+    /// # Safety
+    /// As for [`write`](Self::write).
+    ///
+    /// # Panics
+    /// Where the range reaches past the mapping, or the mapping is only to be read.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the memory is not the mapping's own: the caller answers for exclusiveness"
+    )]
+    pub(super) unsafe fn bytes_mut(&self, start: usize, count: usize) -> &mut [u8] {
+        self.assert_bytes(start, count);
+        assert!(self.writable, "the file is mapped for reading");
+        // SAFETY: the range is within the mapping, so the offset is within one allocation.
+        let first = unsafe { self.map.as_mut_ptr().add(start) };
+        // SAFETY: as for `write`; bytes are always aligned.
+        unsafe { slice::from_raw_parts_mut(first, count) }
+    }
+
     fn assert_within(&self, start: usize, count: usize) {
         let end = start.checked_add(count);
         assert!(
             end.is_some_and(|end| end <= self.map.len() / 2),
             "elements {start} and {count} more are past the pool's end"
+        );
+    }
+
+    fn assert_bytes(&self, start: usize, count: usize) {
+        let end = start.checked_add(count);
+        assert!(
+            end.is_some_and(|end| end <= self.map.len()),
+            "bytes {start} and {count} more are past the file's end"
         );
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lynx_kernels::{BLOCK_TOKENS, Kind, KvShape};
 
+use super::by_engine::EngineValues;
 use super::device::GpuValues;
 use super::tiles::{Sink, Source};
 use super::{Claim, Lost, Memory, Pool};
@@ -84,8 +85,10 @@ pub enum AccessError {
         /// The tokens.
         tokens: Range<u32>,
     },
-    /// They are in a GPU's memory, and were looked for in the processor's.
-    #[error("the blocks are in a GPU's memory: only its kernels reach them")]
+    /// They were looked for in the processor's memory.
+    #[error(
+        "the blocks are not in memory of this process: only a GPU's kernels, or their engine, reach them"
+    )]
     Elsewhere,
     /// Nobody can.
     #[error(transparent)]
@@ -99,6 +102,8 @@ pub enum Values<'a> {
     Host(Source<'a>),
     /// By a GPU.
     Gpu(GpuValues<'a>),
+    /// By their engine.
+    Engine(EngineValues<'a>),
 }
 
 /// The same, to be written.
@@ -108,6 +113,8 @@ pub enum ValuesMut<'a> {
     Host(Sink<'a>),
     /// By a GPU.
     Gpu(GpuValues<'a>),
+    /// By their engine.
+    Engine(EngineValues<'a>),
 }
 
 /// The blocks of a prompt at a prefill engine, from its `PrefillStarted` to its `Release`.
@@ -264,7 +271,7 @@ impl Writable {
     ) -> Result<Sink<'_>, AccessError> {
         match self.values_mut(layer, kind, tokens)? {
             ValuesMut::Host(sink) => Ok(sink),
-            ValuesMut::Gpu(_) => Err(AccessError::Elsewhere),
+            ValuesMut::Gpu(_) | ValuesMut::Engine(_) => Err(AccessError::Elsewhere),
         }
     }
 
@@ -280,6 +287,7 @@ impl Writable {
     ) -> Result<ValuesMut<'_>, AccessError> {
         Ok(match self.values(layer, kind, tokens)? {
             Values::Gpu(values) => ValuesMut::Gpu(values),
+            Values::Engine(values) => ValuesMut::Engine(values),
             Values::Host(Source {
                 mapping,
                 layout,
@@ -361,7 +369,7 @@ impl Grant {
 fn on_host(values: Values<'_>) -> Result<Source<'_>, AccessError> {
     match values {
         Values::Host(source) => Ok(source),
-        Values::Gpu(_) => Err(AccessError::Elsewhere),
+        Values::Gpu(_) | Values::Engine(_) => Err(AccessError::Elsewhere),
     }
 }
 
@@ -455,6 +463,12 @@ impl Claimed {
                 kind,
             }),
             Memory::Gpu(gpu) => Values::Gpu(gpu.values(layer, kind, blocks)),
+            Memory::Engine(engine) => Values::Engine(EngineValues {
+                engine,
+                layer,
+                kind,
+                blocks: blocks.to_vec(),
+            }),
         })
     }
 }

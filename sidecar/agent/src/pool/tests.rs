@@ -207,8 +207,8 @@ fn a_pool_that_is_cut_short_is_an_error_and_ends_nothing() {
     cut(4096).unwrap();
     let source = read.source(1, Kind::V, 0..64).unwrap();
     assert!(source.rows(1, 0).data.iter().all(|value| *value == 0));
-    assert_eq!(read.intact(), Err(AccessError::Lost(Lost)));
-    assert_eq!(written.intact(), Err(AccessError::Lost(Lost)));
+    assert_eq!(read.intact(), Err(AccessError::Lost(Lost::Pages)));
+    assert_eq!(written.intact(), Err(AccessError::Lost(Lost::Pages)));
     assert!(written.sink(0, Kind::K, 0..64).is_err());
     assert!(read.source(1, Kind::V, 0..64).is_err());
     // One that grows again is another's then; one that only grows stays as good as it was.
@@ -254,6 +254,7 @@ fn nothing_but_a_file_of_memory_is_mapped() {
                 file: name.to_owned(),
                 blocks: 3,
                 gpu: None,
+                staging: None,
             };
             let refused = Pool::open(Path::new(directory), &pool, layout, access);
             let why = refused.map(|_| ()).unwrap_err().to_string();
@@ -276,6 +277,7 @@ fn only_a_file_of_its_full_size_in_the_shared_directory_is_mapped() {
             file: file.to_owned(),
             blocks,
             gpu: None,
+            staging: None,
         };
         Pool::open(directory.path(), &pool, layout, Access::Read)
     };

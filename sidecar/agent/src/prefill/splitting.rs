@@ -20,7 +20,7 @@ use super::budget::{Budget, Part, Turn};
 use crate::clock;
 use crate::coding::{Coding, EncodeError};
 use crate::counters::{Counters, Pool};
-use crate::pool::Readable;
+use crate::pool::{Piece, Readable};
 
 /// Hands jobs to the thread, which ends when the last clone of this is dropped.
 #[derive(Clone, Debug)]
@@ -211,7 +211,7 @@ impl<F: Fn(Split)> Worker<F> {
     }
 
     /// Bytes that say when they are gone.
-    fn lend(&self, bytes: Vec<u8>, to: &Arc<str>) -> SharedBytes {
+    fn lend(&self, bytes: Piece, to: &Arc<str>) -> SharedBytes {
         if bytes.is_empty() {
             return SharedBytes::new();
         }
@@ -240,7 +240,7 @@ impl<F: Fn(Split)> Worker<F> {
 
 /// Bytes of the budget, until the link has sent or dropped them.
 struct Lent {
-    bytes: Vec<u8>,
+    bytes: Piece,
     to: Arc<str>,
     counters: Arc<Counters>,
     messages: Sender<Message>,
@@ -281,7 +281,7 @@ impl Job {
         &mut self,
         codec: &Codec,
         part: Part,
-        lend: &impl Fn(Vec<u8>) -> SharedBytes,
+        lend: &impl Fn(Piece) -> SharedBytes,
     ) -> Result<(), EncodeError> {
         let work = Arc::clone(&self.work);
         let coding = &work.coding;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lynx_proto::engine::v1::{Attach, FromAgent, FromEngine, Role, from_agent};
+use lynx_kernels::Profile;
+use lynx_proto::engine::v1::{Attach, CodeWith, FromAgent, FromEngine, Role, from_agent};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
@@ -11,14 +12,11 @@ use tonic::{Status, Streaming};
 use super::KEEPALIVE;
 use super::message::Message;
 use super::rules::{Broken, Rules};
-use crate::pool::Pool;
+use crate::pool::{Outbox, Pool};
 use crate::run::chain;
 
 /// Messages from the engine that wait for the role. More wait in the engine's own process.
 const INBOX: usize = 1024;
-
-/// What goes out on an engine's stream.
-pub(super) type Outbox = mpsc::UnboundedSender<Result<FromAgent, Status>>;
 
 /// The handle of an attached engine. Clones speak to the same engine.
 #[derive(Clone, Debug)]
@@ -86,6 +84,17 @@ impl Engine {
         // Under the lock, so that messages leave in the order in which they took effect.
         let message = FromAgent { kind: Some(kind) };
         self.outbox.send(Ok(message)).map_err(|_| EngineGone)
+    }
+
+    /// Says what units are coded with, to an engine that codes by itself.
+    pub fn code_with(&self, profile: &Profile) {
+        if self.pool.is_by_engine()
+            && let Ok(profile) = profile.to_json()
+        {
+            // One that is gone codes nothing.
+            self.send(from_agent::Kind::CodeWith(CodeWith { profile }))
+                .ok();
+        }
     }
 
     /// Ends the session, because the role can't work with this engine: `why` is what the engine and whoever asks about the

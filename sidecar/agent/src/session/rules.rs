@@ -19,7 +19,7 @@ use lynx_proto::engine::v1::{
 
 use super::message::{Expected, Message};
 use super::state::{Decoding, Granted, Prefilling, State};
-use crate::pool::{Grant, Pool, Readable, TableError, Writable};
+use crate::pool::{Grant, Pool, Readable, TableError, Unasked, Writable};
 
 /// The bit that is set in the numbers that an engine chooses, and in none of an agent's.
 pub(super) const ENGINES: u64 = 1 << 63;
@@ -72,6 +72,8 @@ pub(super) enum Broken {
     Number { request: u64 },
     #[error("the engine sent Forgotten, and nobody asked it to forget")]
     Forgotten,
+    #[error("the engine sent Coded for job {job}, {why}")]
+    Coded { job: u64, why: Unasked },
     #[error(
         "the engine told of the cached block {block} with {tokens} tokens: tell of whole blocks of {BLOCK_TOKENS}, by numbers from 1 on"
     )]
@@ -130,6 +132,8 @@ impl Rules {
             Kind::Abort(abort) => self.aborted(abort.request),
             Kind::Forget(_) => self.forget(),
             Kind::Attached(_) | Kind::FirstToken(_) => {}
+            // What they ask for, the pool knows.
+            Kind::CodeWith(_) | Kind::Split(_) | Kind::Merge(_) => {}
         }
     }
 
@@ -151,6 +155,12 @@ impl Rules {
             Kind::Refused(refused) => self.refused(refused).map(Some),
             Kind::Report(report) => Ok(Some(Message::Report(report))),
             Kind::CachedBlocks(cached) => cached_blocks(cached).map(Some),
+            Kind::Coded(coded) => {
+                let job = coded.job;
+                let answered = self.pool.answered(coded);
+                answered.map_err(|why| Broken::Coded { job, why })?;
+                Ok(None)
+            }
             Kind::Forgotten(_) => {
                 self.forgets = self.forgets.checked_sub(1).ok_or(Broken::Forgotten)?;
                 Ok(Some(Message::Forgotten))
@@ -449,6 +459,7 @@ impl Drop for Rules {
             }
         }
         self.left.values().for_each(Grant::end);
+        self.pool.end();
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use lynx_proto::engine::v1::engine_api_client::EngineApiClient;
 use lynx_proto::engine::v1::{
-    Attach, FinishReason, Finished, FromAgent, FromEngine, PrefillDone, PrefillStarted, Published,
-    from_agent, from_engine,
+    Attach, Coded, FinishReason, Finished, FromAgent, FromEngine, PrefillDone, PrefillStarted,
+    Published, from_agent, from_engine,
 };
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -19,6 +19,8 @@ use tonic::{Status, Streaming};
 pub(crate) struct FakeEngine {
     said: mpsc::UnboundedSender<FromEngine>,
     heard: Streaming<FromAgent>,
+    /// The thread that codes, where the engine codes by itself.
+    coding: Option<std::sync::mpsc::Sender<from_agent::Kind>>,
 }
 
 /// Fails where something that must happen doesn't. Generous: the machine may be busy.
@@ -48,9 +50,32 @@ impl FakeEngine {
             .await?
             .into_inner();
         match soon(heard.message()).await?.and_then(|first| first.kind) {
-            Some(from_agent::Kind::Attached(_)) => Ok(Self { said, heard }),
+            Some(from_agent::Kind::Attached(_)) => Ok(Self {
+                said,
+                heard,
+                coding: None,
+            }),
             other => panic!("{other:?} instead of Attached"),
         }
+    }
+
+    /// From now on a thread of the engine's own codes what it is asked for, while the test listens.
+    pub(crate) fn coding(
+        mut self,
+        mut code: impl FnMut(&from_agent::Kind) -> Option<Coded> + Send + 'static,
+    ) -> Self {
+        let (asked, asks) = std::sync::mpsc::channel();
+        let said = self.said.clone();
+        std::thread::spawn(move || {
+            while let Ok(kind) = asks.recv() {
+                if let Some(coded) = code(&kind) {
+                    let kind = Some(from_engine::Kind::Coded(coded));
+                    drop(said.send(FromEngine { kind }));
+                }
+            }
+        });
+        self.coding = Some(asked);
+        self
     }
 
     pub(crate) fn say(&self, kind: from_engine::Kind) {
@@ -59,9 +84,21 @@ impl FakeEngine {
 
     /// What the agent says next; how the stream ended where it did.
     pub(crate) async fn hear(&mut self) -> Result<from_agent::Kind, Status> {
-        match soon(self.heard.message()).await? {
-            Some(message) => Ok(message.kind.unwrap()),
-            None => Err(Status::ok("the agent closed the stream")),
+        loop {
+            let Some(message) = soon(self.heard.message()).await? else {
+                return Err(Status::ok("the agent closed the stream"));
+            };
+            let kind = message.kind.unwrap();
+            let is_coding = matches!(
+                kind,
+                from_agent::Kind::CodeWith(_)
+                    | from_agent::Kind::Split(_)
+                    | from_agent::Kind::Merge(_)
+            );
+            match &self.coding {
+                Some(coding) if is_coding => drop(coding.send(kind)),
+                _ => return Ok(kind),
+            }
         }
     }
 

@@ -160,17 +160,22 @@ impl OnGpu {
         Arc::new(Pool::import(&pool, &gpu, layout, &options(), find).unwrap())
     }
 
-    fn cache(&self, layer: usize, kind: Kind, table: &[u32]) -> Cache {
+    /// Where page 0 of a layer's K or V begins.
+    pub(crate) fn base(&self, layer: usize, kind: Kind) -> u64 {
         let within = match kind {
             Kind::K => 0,
             Kind::V => u64::from(self.pages) * BLOCK,
         };
+        self.layers[layer].address() + LEAD + within
+    }
+
+    fn cache(&self, layer: usize, kind: Kind, table: &[u32]) -> Cache {
         let place = Place {
             pages: Pages::nhd(SHAPE, PAGE).unwrap(),
             table: table.to_vec(),
             half: false,
         };
-        let base = self.layers[layer].address() + LEAD + within;
+        let base = self.base(layer, kind);
         // SAFETY: the pages are in the layer's memory, and the test lets nobody use them meanwhile.
         unsafe { Cache::new(base, place) }
     }
@@ -198,7 +203,7 @@ impl OnGpu {
     }
 }
 
-fn parts() -> impl Iterator<Item = (usize, Kind)> {
+pub(crate) fn parts() -> impl Iterator<Item = (usize, Kind)> {
     (0..SHAPE.layers).flat_map(|layer| Kind::ALL.map(|kind| (layer, kind)))
 }
 
@@ -210,12 +215,16 @@ pub(crate) struct Kv {
 }
 
 impl Kv {
-    fn new(tokens: u32) -> Self {
+    pub(crate) fn new(tokens: u32) -> Self {
         let empty = |(_, kind)| Blocks::new(SHAPE, kind, 0..tokens);
         Self {
             tokens,
             parts: parts().map(empty).collect(),
         }
+    }
+
+    pub(crate) fn tokens(&self) -> u32 {
+        self.tokens
     }
 
     /// What KV looks like.
@@ -241,7 +250,7 @@ impl Kv {
         &self.parts[place(layer, kind)]
     }
 
-    fn set(&mut self, layer: usize, kind: Kind, blocks: Blocks) {
+    pub(crate) fn set(&mut self, layer: usize, kind: Kind, blocks: Blocks) {
         self.parts[place(layer, kind)] = blocks;
     }
 
@@ -288,7 +297,7 @@ fn place(layer: usize, kind: Kind) -> usize {
     layer * 2 + usize::from(kind == Kind::V)
 }
 
-fn elements(tokens: u32) -> impl Iterator<Item = (u32, usize, usize)> {
+pub(crate) fn elements(tokens: u32) -> impl Iterator<Item = (u32, usize, usize)> {
     (0..tokens).flat_map(|position| {
         (0..SHAPE.kv_heads)
             .flat_map(move |head| (0..SHAPE.head_dim).map(move |channel| (position, head, channel)))

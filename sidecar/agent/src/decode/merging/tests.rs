@@ -50,7 +50,7 @@ impl Transfer {
         let encode = |unit| {
             let encoded = coding.encode(&Codec::detect(), &profile, unit, &source);
             let segments = encoded.unwrap().into_iter();
-            segments.map(|(bytes, _)| bytes).collect()
+            segments.map(|(bytes, _)| bytes.into_vec()).collect()
         };
         let segments = (0..coding.units().len()).map(encode).collect();
         let pool = open_pool(directory.path(), &engine, Access::Write);

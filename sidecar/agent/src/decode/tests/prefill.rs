@@ -27,7 +27,7 @@ use crate::carriage::Carriage;
 use crate::coding::Coding;
 use crate::identity::Identity;
 use crate::integrity;
-use crate::pool::{Access, Readable};
+use crate::pool::{Access, Piece, Readable};
 use crate::testing;
 
 pub(super) const FIRST: u32 = 65;
@@ -306,8 +306,8 @@ impl Shared {
                 .iter()
                 .map(|(bytes, _)| bytes.len() as u64)
                 .sum::<u64>();
-            let payload = |(bytes, checksum)| SegmentPayload {
-                bytes: SharedBytes::from(bytes),
+            let payload = |(bytes, checksum): (Piece, _)| SegmentPayload {
+                bytes: SharedBytes::from(bytes.into_vec()),
                 checksum,
             };
             let segments = segments.into_iter().map(payload).collect();

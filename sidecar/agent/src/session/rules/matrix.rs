@@ -1,8 +1,8 @@
 //! What an engine may say about a request in every state, as a table.
 
 use lynx_proto::engine::v1::{
-    Abort, AnchorReady, Attach, Forget, Forgotten, FullReady, Prefill, Progress, Release, Report,
-    Role, Submit, WantGrant, WriteGrant,
+    Abort, AnchorReady, Attach, Coded, Forget, Forgotten, FullReady, Prefill, Progress, Release,
+    Report, Role, Submit, WantGrant, WriteGrant,
 };
 
 use super::*;
@@ -49,7 +49,7 @@ const OWN: [(&str, &[Step]); 9] = [
     ("finished", &[expect, finish]),
 ];
 
-const MESSAGES: [(&str, Said); 12] = [
+const MESSAGES: [(&str, Said); 13] = [
     ("Attach", |_| from_engine::Kind::Attach(Attach::default())),
     ("PrefillStarted", started),
     ("Published", published),
@@ -74,6 +74,7 @@ const MESSAGES: [(&str, Said); 12] = [
         from_engine::Kind::CachedBlocks(CachedBlocks::default())
     }),
     ("Forgotten", |_| from_engine::Kind::Forgotten(Forgotten {})),
+    ("Coded", |_| from_engine::Kind::Coded(Coded::default())),
 ];
 
 fn submit(rules: &mut Rules, request: u64) {

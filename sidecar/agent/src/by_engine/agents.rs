@@ -1,0 +1,57 @@
+//! From and to engines whose blocks no agent sees, by two whole agents.
+
+use std::path::Path;
+
+use lynx_proto::engine::v1::Role;
+
+use crate::testing::agents::{Memory, comes_whole};
+use crate::testing::by_engine::ByItself;
+
+/// Where agents find no kernels: they need none.
+const NOWHERE: &str = "/nowhere";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_agents_bring_kv_between_engines_that_code_by_themselves_bit_for_bit() {
+    let directory = tempfile::tempdir().unwrap();
+    let [from, to] = ["p.units", "d.units"].map(|file| {
+        let engine = ByItself::on_host(directory.path(), file, 8 << 20);
+        Memory::by_itself(engine)
+    });
+    comes_whole(Path::new(NOWHERE), from, to, directory.path()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_agents_bring_kv_between_such_an_engine_and_one_with_shared_memory_bit_for_bit() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = ByItself::on_host(directory.path(), "p.units", 8 << 20);
+    let to = Memory::on_host(directory.path(), Role::Decode, 2);
+    comes_whole(
+        Path::new(NOWHERE),
+        Memory::by_itself(engine),
+        to,
+        directory.path(),
+    )
+    .await;
+
+    let directory = tempfile::tempdir().unwrap();
+    let from = Memory::on_host(directory.path(), Role::Prefill, 1);
+    let engine = ByItself::on_host(directory.path(), "d.units", 8 << 20);
+    comes_whole(
+        Path::new(NOWHERE),
+        from,
+        Memory::by_itself(engine),
+        directory.path(),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake driver, with which another test runs it"]
+async fn kv_comes_from_gpu_to_gpu_by_the_engines_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let [from, to] = ["p.units", "d.units"].map(|file| {
+        let engine = ByItself::on_gpu(directory.path(), file, 8 << 20);
+        Memory::by_itself(engine)
+    });
+    comes_whole(Path::new(NOWHERE), from, to, directory.path()).await;
+}
