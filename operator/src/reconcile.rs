@@ -7,6 +7,7 @@ pub mod apply;
 pub mod backoff;
 mod certificates;
 mod children;
+pub mod events;
 mod lately;
 pub mod places;
 mod pods;
@@ -25,7 +26,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use kube::runtime::controller::Action;
-use kube::runtime::events::Recorder;
 use kube::{Api, Client, ResourceExt as _};
 use lynx_crds::{LynxDeployment, LynxDeploymentStatus};
 use lynx_telemetry::{Context as Trace, KeyValue, Kind, attributes, names};
@@ -47,6 +47,7 @@ use crate::streams::service::Hub;
 use crate::validate;
 use apply::Applied;
 use children::Children;
+use events::Events;
 use lately::Lately;
 use pods::Planned;
 use rivals::Rival;
@@ -70,7 +71,7 @@ pub struct Context {
     /// Whether this replica writes.
     pub leading: watch::Receiver<bool>,
     /// Events.
-    pub recorder: Recorder,
+    pub events: Events,
     /// Figures about this process.
     pub metrics: Arc<Metrics>,
     /// The clocks.
@@ -473,6 +474,8 @@ async fn write_status(
         return Ok(());
     }
     record::write(object, context, key, &next).await?;
-    record::publish(object, context, &crate::status::notices(&old, &next)).await;
+    context
+        .events
+        .say(object, &crate::status::notices(&old, &next));
     Ok(())
 }

@@ -30,7 +30,7 @@ use crate::config::OperatorConfig;
 use crate::control::Control;
 use crate::leadership;
 use crate::metrics::Metrics;
-use crate::reconcile::{Context, error_policy, reconcile};
+use crate::reconcile::{Context, error_policy, events, reconcile};
 use crate::requests;
 use crate::streams::Key;
 use crate::streams::service::{Hub, Service as Agents};
@@ -84,14 +84,14 @@ pub async fn run(
     let (changed, changes) = mpsc::unbounded_channel();
     let (leads, leading) = watch::channel(false);
     let hub = Arc::new(Hub::new(changed.clone(), clock));
+    let (events, said) = events::events();
+    let reporter = Reporter {
+        controller: MANAGER.into(),
+        instance: Some(config.pod.name.clone()),
+    };
+    let recorder = Recorder::new(client.clone(), reporter);
     let context = Arc::new(Context {
-        recorder: Recorder::new(
-            client.clone(),
-            Reporter {
-                controller: MANAGER.into(),
-                instance: Some(config.pod.name.clone()),
-            },
-        ),
+        events,
         client: client.clone(),
         caches: Arc::new(Caches::new()),
         config: config.clone(),
@@ -106,9 +106,10 @@ pub async fn run(
         ready: Arc::clone(&ready),
         metrics,
     };
-    let servers = future::join(
+    let servers = future::join3(
         serve_http(http, health, shutdown.clone()),
         serve_agents(grpc, Agents::new(hub, leading), shutdown.clone()),
+        events::publish(recorder, said, shutdown.clone()),
     );
     let operate = async {
         if reachable(&client, &config, &shutdown).await {

@@ -10,6 +10,8 @@
 #![expect(clippy::allow_attributes, reason = "generated")]
 #![expect(clippy::allow_attributes_without_reason, reason = "generated")]
 
+mod small;
+
 /// An engine and its agent, over a Unix socket.
 pub mod engine {
     /// Version 1.

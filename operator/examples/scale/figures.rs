@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures(BTreeMap<String, f64>);
 
-const DURATION: &str = "lynx_operator_reconcile_duration_seconds";
+const DURATION: &str = "lynx_operator_reconcile_duration_seconds_bucket{";
+const API_DURATION: &str = "lynx_operator_api_request_duration_seconds_bucket{";
 const REQUESTS: &str = "lynx_operator_api_requests_total";
 
 impl Figures {
@@ -44,18 +45,24 @@ impl Figures {
         series.fold(0.0, |sum, (_, value)| sum + value)
     }
 
-    /// By linear interpolation in the bucket, as Prometheus does it; in milliseconds.
-    fn quantile(&self, share: f64) -> f64 {
-        let prefix = format!("{DURATION}_bucket{{le=\"");
-        let mut buckets: Vec<(f64, f64)> = self
-            .0
-            .iter()
-            .filter_map(|(name, count)| {
-                let bound = name.strip_prefix(&prefix)?.strip_suffix("\"}")?;
-                let bound = bound.parse().unwrap_or(f64::INFINITY);
-                Some((bound, *count))
-            })
-            .collect();
+    /// Of a histogram's series with `label` in them, all together, by linear interpolation in the bucket, as Prometheus does
+    /// it; in milliseconds.
+    fn quantile(&self, histogram: &str, label: &str, share: f64) -> f64 {
+        let mut sums: Vec<(f64, f64)> = Vec::new();
+        for (name, count) in &self.0 {
+            let labels = name.strip_prefix(histogram);
+            let Some(labels) = labels.filter(|labels| labels.contains(label)) else {
+                continue;
+            };
+            let bound = labels.split("le=\"").nth(1).unwrap_or_default();
+            let bound = bound.split('"').next().unwrap_or_default();
+            let bound = bound.parse().unwrap_or(f64::INFINITY);
+            match sums.iter_mut().find(|(known, _)| *known == bound) {
+                Some((_, sum)) => *sum += count,
+                None => sums.push((bound, *count)),
+            }
+        }
+        let mut buckets = sums;
         buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
         let wanted = share * buckets.last().map_or(0.0, |last| last.1);
         let mut below = (0.0, 0.0);
@@ -86,8 +93,10 @@ impl Figures {
         let statuses = self.sum("lynx_operator_statuses_written_total");
         json!({
             "reconciles": looks,
-            "reconcile_p50_ms": self.quantile(0.5),
-            "reconcile_p99_ms": self.quantile(0.99),
+            "reconcile_p50_ms": self.quantile(DURATION, "", 0.5),
+            "reconcile_p99_ms": self.quantile(DURATION, "", 0.99),
+            "apply_request_p50_ms": self.quantile(API_DURATION, "verb=\"apply\"", 0.5),
+            "apply_request_p99_ms": self.quantile(API_DURATION, "verb=\"apply\"", 0.99),
             "reconcile_errors": self.sum("lynx_operator_reconcile_errors_total"),
             "requests": by_verb,
             "requests_per_reconcile": self.sum(REQUESTS) / looks.max(1.0),

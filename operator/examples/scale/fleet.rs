@@ -1,6 +1,6 @@
 //! The deployments, and their pods and agents, played.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -166,7 +166,6 @@ async fn play(client: Client, agents: SocketAddr, cast: Arc<Mutex<BTreeSet<Strin
     let config = watcher::Config::default().labels("lynx.dev/deployment");
     let changes = watcher::watcher(pods.clone(), config).default_backoff();
     let mut changes = std::pin::pin!(changes.touched_objects());
-    let mut channels = BTreeMap::new();
     let entries = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
     while let Some(change) = changes.next().await {
         let Ok(pod) = change else { continue };
@@ -185,11 +184,7 @@ async fn play(client: Client, agents: SocketAddr, cast: Arc<Mutex<BTreeSet<Strin
         if !is_bound || !cast.lock().unwrap().insert(name.clone()) {
             continue;
         }
-        let deployment = label(&pod, "lynx.dev/deployment");
-        let channel = channels
-            .entry(deployment)
-            .or_insert_with(|| dial(agents))
-            .clone();
+        let channel = dial(agents);
         let (pods, entries, cast) = (pods.clone(), Arc::clone(&entries), Arc::clone(&cast));
         tokio::spawn(async move {
             let turn = entries.acquire().await;
@@ -211,7 +206,7 @@ async fn play(client: Client, agents: SocketAddr, cast: Arc<Mutex<BTreeSet<Strin
     }
 }
 
-/// One connection for all agents of a deployment: real ones have one each, which costs the system and not the operator.
+/// Each agent has a connection of its own: they are most of what the operator's memory is for.
 fn dial(agents: SocketAddr) -> Channel {
     let endpoint = Channel::from_shared(format!("http://{agents}")).unwrap();
     endpoint.connect_lazy()

@@ -1,5 +1,6 @@
 //! The watches that fill the caches, as long as this replica leads.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -7,8 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, TryStreamExt as _, future};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, Service, ServiceAccount};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ContainerStatus, Pod, PodSpec, PodStatus, PodTemplateSpec, Service, ServiceAccount,
+};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ObjectMeta;
@@ -26,6 +29,7 @@ use super::{Caches, Collector, Fed, Kind};
 use crate::build::names::MANAGER;
 use crate::metrics::Metrics;
 use crate::reconcile::Context;
+use crate::scaling::drain::{DELETION_COST, DRAIN_UNTIL};
 use crate::streams::Key;
 
 /// After the first failure of a watch.
@@ -91,24 +95,79 @@ impl Lean for ObjectMeta {
     }
 }
 
+/// Labels of Lynx's own: the others say the same of all that there is here.
+fn own(labels: &mut Option<BTreeMap<String, String>>) {
+    if let Some(labels) = labels {
+        labels.retain(|name, _| name.starts_with("lynx.dev/"));
+    }
+}
+
 impl Lean for Deployment {
     fn slim(&mut self) {
         self.metadata.slim();
-        if let Some(spec) = &mut self.spec {
-            spec.template.spec = None;
+        own(&mut self.metadata.labels);
+        self.spec = self.spec.take().map(|spec| {
+            let metadata = spec.template.metadata.map(|metadata| {
+                let mut labels = metadata.labels;
+                own(&mut labels);
+                ObjectMeta {
+                    labels,
+                    ..ObjectMeta::default()
+                }
+            });
+            DeploymentSpec {
+                replicas: spec.replicas,
+                template: PodTemplateSpec {
+                    metadata,
+                    spec: None,
+                },
+                ..DeploymentSpec::default()
+            }
+        });
+        if let Some(status) = &mut self.status {
+            let conditions = status.conditions.iter_mut();
+            conditions.for_each(|all| all.retain(|one| one.type_ == "ReplicaFailure"));
         }
     }
 }
 
 impl Lean for Pod {
     fn slim(&mut self) {
-        self.metadata.slim();
+        let metadata = &mut self.metadata;
+        metadata.slim();
+        own(&mut metadata.labels);
+        metadata.owner_references = None;
+        metadata.generate_name = None;
+        if let Some(annotations) = &mut metadata.annotations {
+            annotations.retain(|name, _| name == DRAIN_UNTIL || name == DELETION_COST);
+        }
         let node_name = self.spec.take().and_then(|spec| spec.node_name);
         self.spec = Some(PodSpec {
             node_name,
             ..PodSpec::default()
         });
+        self.status = self.status.take().map(|status| PodStatus {
+            phase: status.phase,
+            conditions: status.conditions.map(|mut all| {
+                all.retain(|one| one.type_ == "Ready" || one.type_ == "PodScheduled");
+                all
+            }),
+            init_container_statuses: status.init_container_statuses.map(waiting),
+            container_statuses: status.container_statuses.map(waiting),
+            ..PodStatus::default()
+        });
     }
+}
+
+/// The containers that wait for something: of the others nothing is told.
+fn waiting(mut all: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
+    all.retain(|one| {
+        one.state
+            .as_ref()
+            .is_some_and(|state| state.waiting.is_some())
+    });
+    all.shrink_to_fit();
+    all
 }
 
 /// Fills the caches whenever this replica leads, until `shutdown`. The deployments whose objects change go into `changed`.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future;
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, GetParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt as _};
 use lynx_crds::LynxDeployment;
@@ -55,79 +55,115 @@ pub(super) async fn apply(
     children: &Children,
     kept: &BTreeSet<ChildId>,
 ) -> Result<(), ReconcileError> {
-    let (workloads, needs): (Vec<_>, Vec<_>) = objects
+    let due = objects
         .iter()
-        .partition(|built| built.resource.kind == "Deployment");
-    for together in [needs, workloads] {
-        let writes = together
-            .into_iter()
-            .map(|built| apply_one(object, context, key, built, children));
-        // All are waited for: one that is refused shouldn't leave the others half written.
-        let written = future::join_all(writes).await;
-        written.into_iter().collect::<Result<(), _>>()?;
-    }
+        .filter_map(|built| due(object, context, key, built, children));
+    let (workloads, needs): (Vec<_>, Vec<_>) =
+        due.partition(|due| due.built.resource.kind == "Deployment");
+    // Whose names the Deployments' are is asked while the others are written.
+    let (written, free) = future::join(
+        future::join_all(needs.iter().map(|due| async {
+            due.look(object).await?;
+            due.write(context, key).await
+        })),
+        future::join_all(workloads.iter().map(|due| due.look(object))),
+    )
+    .await;
+    // All are waited for: one that is refused shouldn't leave the others half written.
+    written.into_iter().chain(free).collect::<Result<(), _>>()?;
+    let written = future::join_all(workloads.iter().map(|due| due.write(context, key))).await;
+    written.into_iter().collect::<Result<(), _>>()?;
     let wanted = objects.iter().map(id).chain(kept.iter().cloned()).collect();
     remove_orphans(object, context, key, &wanted, children).await
 }
 
-async fn apply_one(
+/// An object that isn't there as it should be.
+struct Due<'a> {
+    built: &'a Built,
+    id: ChildId,
+    hash: String,
+    live: Option<&'a ObjectMeta>,
+    api: Api<DynamicObject>,
+}
+
+/// `None` where the object is as it was applied, and what was applied is what is built.
+fn due<'a>(
     object: &LynxDeployment,
     context: &Context,
     key: &Key,
-    built: &Built,
-    children: &Children,
-) -> Result<(), ReconcileError> {
+    built: &'a Built,
+    children: &'a Children,
+) -> Option<Due<'a>> {
     let id = id(built);
     let hash = hash(&built.value);
     let live = children.metadata.get(&id).map(|(_, metadata)| metadata);
-    let known = context.remember(key, |memory| memory.applied.get(&id).cloned());
-    if let (Some(known), Some(live)) = (&known, live)
-        && known.hash == hash
-        && known.uid == live.uid
-        && known.version == Version::of(live)
-        && owned(live, object)
-    {
-        return Ok(());
-    }
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(context.client.clone(), &key.namespace, &built.resource);
-    let what = format!("apply {} {}", id.kind, id.name);
-    let foreign = match live {
-        Some(live) => !owned(live, object),
-        // Without our label, it may still be there.
-        None => {
-            let other = api.get_metadata_opt(&built.name).await;
-            let other = other.map_err(ReconcileError::api(what.clone()))?;
-            other.is_some_and(|other| !owned(&other.metadata, object))
-        }
-    };
-    if foreign {
-        return Err(ReconcileError::NameTaken {
-            kind: id.kind,
-            name: id.name,
-        });
-    }
-    // By force: these fields are the operator's, and it can't ask anybody about a conflict.
-    let params = PatchParams::apply(MANAGER).force();
-    let applied = api
-        .patch(&built.name, &params, &Patch::Apply(&built.value))
-        .await
-        .map_err(ReconcileError::api(what))?;
-    context.metrics.applied(&id.kind);
-    context.caches.learn(&applied);
-    let stamp = Stamp {
-        hash,
-        uid: applied.uid(),
-        version: Version::of(&applied.metadata),
-    };
-    let now = context.clock.now();
-    context.remember(key, |memory| {
-        if id.kind == "Secret" {
-            memory.secret.set(applied.metadata, now);
-        }
-        memory.applied.insert(id, stamp);
+    let as_it_was = context.remember(key, |memory| {
+        let (Some(known), Some(live)) = (memory.applied.get(&id), live) else {
+            return false;
+        };
+        known.hash == hash
+            && known.uid == live.uid
+            && known.version == Version::of(live)
+            && owned(live, object)
     });
-    Ok(())
+    (!as_it_was).then(|| Due {
+        built,
+        id,
+        hash,
+        live,
+        api: Api::namespaced_with(context.client.clone(), &key.namespace, &built.resource),
+    })
+}
+
+impl Due<'_> {
+    fn what(&self) -> String {
+        format!("apply {} {}", self.id.kind, self.id.name)
+    }
+
+    /// Whether the name is free, or this deployment's.
+    async fn look(&self, object: &LynxDeployment) -> Result<(), ReconcileError> {
+        let foreign = match self.live {
+            Some(live) => !owned(live, object),
+            // Without our label, it may still be there.
+            None => {
+                // Of the API server's own cache: nobody takes a name in the moment by which that is late.
+                let cached = GetParams::any();
+                let other = self.api.get_metadata_opt_with(&self.built.name, &cached);
+                let other = other.await.map_err(ReconcileError::api(self.what()))?;
+                other.is_some_and(|other| !owned(&other.metadata, object))
+            }
+        };
+        if foreign {
+            return Err(ReconcileError::NameTaken {
+                kind: self.id.kind.clone(),
+                name: self.id.name.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    async fn write(&self, context: &Context, key: &Key) -> Result<(), ReconcileError> {
+        // By force: these fields are the operator's, and it can't ask anybody about a conflict.
+        let params = PatchParams::apply(MANAGER).force();
+        let patch = Patch::Apply(&self.built.value);
+        let applied = self.api.patch(&self.built.name, &params, &patch).await;
+        let applied = applied.map_err(ReconcileError::api(self.what()))?;
+        context.metrics.applied(&self.id.kind);
+        context.caches.learn(&applied);
+        let stamp = Stamp {
+            hash: self.hash.clone(),
+            uid: applied.uid(),
+            version: Version::of(&applied.metadata),
+        };
+        let now = context.clock.now();
+        context.remember(key, |memory| {
+            if self.id.kind == "Secret" {
+                memory.secret.set(applied.metadata, now);
+            }
+            memory.applied.insert(self.id.clone(), stamp);
+        });
+        Ok(())
+    }
 }
 
 /// What has our label and our owner, and is built no more.

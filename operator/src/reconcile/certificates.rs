@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt as _};
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::TlsMode;
 
-use super::{Context, ReconcileError, record};
+use super::{Context, ReconcileError};
 use crate::build::names::{self, MANAGER};
 use crate::build::tls;
 use crate::certificates::{self, State};
@@ -80,7 +80,7 @@ pub(super) async fn ensure(
         until = state.leaf.until,
         "certificates were issued"
     );
-    record::publish(object, context, &[issued(&state)]).await;
+    context.events.say(object, &[issued(&state)]);
     Ok(Some(state))
 }
 

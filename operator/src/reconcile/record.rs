@@ -1,16 +1,14 @@
-//! Status and events, written.
+//! The status, written.
 
 use std::borrow::Cow;
 
 use kube::api::{Patch, PatchParams};
-use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource as _, ResourceExt as _};
 use lynx_crds::{LynxDeployment, LynxDeploymentStatus};
 use serde_json::json;
 
 use super::{Context, ReconcileError};
 use crate::caches;
-use crate::status::Notice;
 use crate::streams::Key;
 
 /// Of everything in a status, and of nothing else.
@@ -23,15 +21,19 @@ pub(super) fn latest<'a>(
     context: &Context,
     key: &Key,
 ) -> Cow<'a, LynxDeployment> {
-    let written = context.remember(key, |memory| memory.written.clone());
-    match written {
-        Some((version, status)) if caches::version(&object.metadata) < version => {
-            Cow::Owned(LynxDeployment {
-                status: Some(status),
-                ..object.clone()
-            })
-        }
-        _ => Cow::Borrowed(object),
+    let seen = caches::version(&object.metadata);
+    let newer = context.remember(key, |memory| {
+        // What the watch has brought needn't be remembered beside it.
+        memory.written = memory.written.take().filter(|(version, _)| seen < *version);
+        let (_, status) = memory.written.as_ref()?;
+        Some(status.clone())
+    });
+    match newer {
+        Some(status) => Cow::Owned(LynxDeployment {
+            status: Some(status),
+            ..object.clone()
+        }),
+        None => Cow::Borrowed(object),
     }
 }
 
@@ -63,26 +65,5 @@ pub(super) async fn write(
         // It was deleted meanwhile.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(ReconcileError::api("write the status")(error)),
-    }
-}
-
-/// Publishes events. One that can't be published is logged: it is nothing to try again for.
-pub(super) async fn publish(object: &LynxDeployment, context: &Context, notices: &[Notice]) {
-    let reference = object.object_ref(&());
-    for notice in notices {
-        let event = Event {
-            type_: if notice.warning {
-                EventType::Warning
-            } else {
-                EventType::Normal
-            },
-            reason: notice.reason.clone(),
-            note: Some(notice.note.chars().take(1000).collect()),
-            action: "Reconcile".into(),
-            secondary: None,
-        };
-        if let Err(error) = context.recorder.publish(&event, &reference).await {
-            tracing::warn!(%error, reason = notice.reason, "an event was not published");
-        }
     }
 }

@@ -212,6 +212,12 @@ impl Registry {
         changed.then(|| key.clone())
     }
 
+    /// The newest stream of a pod.
+    pub fn stream_of(&self, key: &Key, pod: &str) -> Option<StreamId> {
+        let agent = self.fleets.get(key)?.agents.get(pod)?;
+        Some(agent.stream)
+    }
+
     /// The stream is gone. Nothing happens where a newer one of the same pod took its place.
     pub fn leave(&mut self, stream: StreamId) -> Option<Key> {
         let (key, pod) = self.streams.remove(&stream)?;

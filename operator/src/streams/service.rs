@@ -109,6 +109,10 @@ impl Hub {
             )));
         }
         let pod = hello.pod.clone();
+        // An older stream of this pod ends here.
+        if let Some(older) = shared.registry.stream_of(&key, &pod) {
+            shared.streams.remove(&older);
+        }
         let stream = shared.registry.join(hello, now);
         let (sender, messages) = mpsc::channel(WAITING);
         let end = CancellationToken::new();
@@ -117,7 +121,6 @@ impl Hub {
             _end: end.clone().drop_guard(),
         };
         shared.streams.insert(stream, outgoing);
-        shared.drop_orphans();
         shared.tell(&key, now);
         drop(shared);
         tracing::info!(
