@@ -27,6 +27,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use kube::runtime::controller::Action;
 use kube::{Api, Client, ResourceExt as _};
+use lynx_crds::spec::TlsMode;
 use lynx_crds::{LynxDeployment, LynxDeploymentStatus};
 use lynx_telemetry::{Context as Trace, KeyValue, Kind, attributes, names};
 use tokio::sync::watch;
@@ -43,7 +44,8 @@ use crate::metrics::Metrics;
 use crate::scaling::pods::Pods;
 use crate::status::{Problem, Progress, Seen, Summary, Workload};
 use crate::streams::Key;
-use crate::streams::service::Hub;
+use crate::streams::doors::{DoorError, Doors};
+use crate::streams::service::{Hub, Way};
 use crate::validate;
 use apply::Applied;
 use children::Children;
@@ -68,6 +70,8 @@ pub struct Context {
     pub config: OperatorConfig,
     /// The agents.
     pub hub: Arc<Hub>,
+    /// How those of them come in that have certificates.
+    pub doors: Arc<Doors>,
     /// Whether this replica writes.
     pub leading: watch::Receiver<bool>,
     /// Events.
@@ -121,6 +125,9 @@ pub enum ReconcileError {
     /// No certificate can be issued.
     #[error(transparent)]
     Issue(#[from] IssueError),
+    /// Agents can't reach the operator.
+    #[error(transparent)]
+    Door(#[from] DoorError),
     /// Somebody else has an object of this name.
     #[error("{kind} {name} exists and doesn't belong to this LynxDeployment: rename one of them")]
     NameTaken {
@@ -146,7 +153,7 @@ impl ReconcileError {
         match self {
             Self::Api { .. } => "ApplyFailed",
             Self::Build(_) => "BuildFailed",
-            Self::Issue(_) => "NoCertificate",
+            Self::Issue(_) | Self::Door(_) => "NoCertificate",
             Self::NameTaken { .. } => "NameTaken",
         }
     }
@@ -175,6 +182,7 @@ impl Context {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.remove(key);
         drop(memory);
+        self.doors.close(key);
         self.hub.forget(key);
     }
 }
@@ -265,7 +273,7 @@ async fn one(
     let object = &*latest;
     let objections = validate::objections(object);
     if !objections.is_empty() {
-        context.hub.admit(key);
+        context.hub.admit(key, way(object));
         let problem = Problem {
             reason: "InvalidSpec",
             message: objections.join("; "),
@@ -335,6 +343,14 @@ impl Made {
     }
 }
 
+/// How a deployment's agents come to the operator.
+fn way(object: &LynxDeployment) -> Way {
+    match object.spec.transfer.tls.mode {
+        TlsMode::OperatorCa => Way::Tls,
+        TlsMode::Disabled | TlsMode::Secret | TlsMode::CertManager => Way::Clear,
+    }
+}
+
 /// Whether somebody besides the operator scales what the operator is to scale.
 async fn look_for_rivals(
     object: &LynxDeployment,
@@ -361,7 +377,7 @@ async fn make(
     children.count(context, key);
     let has_rival = look_for_rivals(object, context, key).await?;
     pods::await_agents(context, key, &children);
-    context.hub.admit(key);
+    context.hub.admit(key, way(object));
     let planned = pods::plan(object, context, key, &children);
     pods::mark(context, key, &planned).await?;
     pods::tell(context, key, &children, &planned);

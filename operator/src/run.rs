@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::{StreamExt as _, future};
+use futures::{Stream, StreamExt as _, future};
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::{self, Controller};
@@ -19,7 +19,7 @@ use lynx_proto::operator::v1::control_server::ControlServer;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream, WatchStream};
+use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::build::names::MANAGER;
@@ -33,6 +33,8 @@ use crate::metrics::Metrics;
 use crate::reconcile::{Context, error_policy, events, reconcile};
 use crate::requests;
 use crate::streams::Key;
+use crate::streams::doors::Doors;
+use crate::streams::entrance::{self, Connection};
 use crate::streams::service::{Hub, Service as Agents};
 use crate::web::{self, Health};
 
@@ -84,6 +86,7 @@ pub async fn run(
     let (changed, changes) = mpsc::unbounded_channel();
     let (leads, leading) = watch::channel(false);
     let hub = Arc::new(Hub::new(changed.clone(), clock));
+    let doors = Arc::new(Doors::default());
     let (events, said) = events::events();
     let reporter = Reporter {
         controller: MANAGER.into(),
@@ -96,6 +99,7 @@ pub async fn run(
         caches: Arc::new(Caches::new()),
         config: config.clone(),
         hub: Arc::clone(&hub),
+        doors: Arc::clone(&doors),
         leading: leading.clone(),
         metrics: Arc::clone(&metrics),
         clock,
@@ -108,7 +112,11 @@ pub async fn run(
     };
     let servers = future::join3(
         serve_http(http, health, shutdown.clone()),
-        serve_agents(grpc, Agents::new(hub, leading), shutdown.clone()),
+        serve_agents(
+            entrance::incoming(grpc, doors, shutdown.clone()),
+            Agents::new(hub, leading),
+            shutdown.clone(),
+        ),
         events::publish(recorder, said, shutdown.clone()),
     );
     let operate = async {
@@ -287,15 +295,16 @@ async fn serve_http(listener: TcpListener, health: Health, shutdown: Cancellatio
     }
 }
 
-async fn serve_agents(listener: TcpListener, agents: Agents, shutdown: CancellationToken) {
+async fn serve_agents(
+    incoming: impl Stream<Item = std::io::Result<Connection>>,
+    agents: Agents,
+    shutdown: CancellationToken,
+) {
     let served = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .add_service(ControlServer::new(agents))
-        .serve_with_incoming_shutdown(
-            TcpListenerStream::new(listener),
-            shutdown.clone().cancelled_owned(),
-        );
+        .serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
     tokio::select! {
         served = served => if let Err(error) = served {
             tracing::error!(%error, "the agents' server ended");

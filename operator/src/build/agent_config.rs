@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::names::{self, Role};
 use super::{Inputs, agent, engine, generation, tls};
+use crate::streams::{Key, doors};
 
 /// How long an agent takes requests after its drain has begun: two readiness probes that fail, and the way of that news through
 /// the endpoint slices to every node's proxy.
@@ -63,6 +64,8 @@ struct Engine {
 #[derive(Clone, Debug, Serialize)]
 struct Operator {
     address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -163,7 +166,7 @@ impl AgentConfig {
                 shared_directory: agent::SHARED,
                 http: engine::http(inputs),
             },
-            operator: (!url.is_empty()).then_some(Operator { address: url }),
+            operator: (!url.is_empty()).then(|| operator(inputs, url)),
             transfer: transfer(inputs, role),
             tls: tls::secret_name(inputs.object).map(|_| Tls {
                 mode: "all",
@@ -205,6 +208,28 @@ impl AgentConfig {
             data: Some(BTreeMap::from([(FILE.to_owned(), text)])),
             ..ConfigMap::default()
         }
+    }
+}
+
+/// Where the operator is, and with the operator's certificates by TLS, through this deployment's own door.
+fn operator(inputs: &Inputs<'_>, url: String) -> Operator {
+    let object = inputs.object;
+    if object.spec.transfer.tls.mode != TlsMode::OperatorCa {
+        return Operator {
+            address: url,
+            name: None,
+        };
+    }
+    let key = Key {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+    };
+    Operator {
+        address: match url.strip_prefix("http://") {
+            Some(rest) => format!("https://{rest}"),
+            None => url,
+        },
+        name: Some(doors::name(&key)),
     }
 }
 

@@ -48,17 +48,37 @@ pub(super) fn leaf(
     now: i64,
     lives: Lives,
 ) -> Result<Pair, IssueError> {
+    signed(authority, name, SanType::URI(name.try_into()?), now, lives)
+}
+
+/// The operator's own, for agents of the deployment that `authority` is of: it carries a host name, and not theirs.
+pub(crate) fn service(
+    authority: &Pair,
+    deployment: &str,
+    host: &str,
+    now: i64,
+    lives: Lives,
+) -> Result<Pair, IssueError> {
+    let host = SanType::DnsName(host.try_into()?);
+    signed(authority, deployment, host, now, lives)
+}
+
+fn signed(
+    authority: &Pair,
+    deployment: &str,
+    name: SanType,
+    now: i64,
+    lives: Lives,
+) -> Result<Pair, IssueError> {
     // It doesn't outlive what it is trusted by.
     let until = (now + i64::from(lives.leaf_seconds)).min(authority.until);
     let signing = KeyPair::from_pem(&authority.key)?;
     let signing = Issuer::new(
-        authority_params(name, authority.from, authority.until),
+        authority_params(deployment, authority.from, authority.until),
         signing,
     );
     let mut params = params(now, until);
-    params
-        .subject_alt_names
-        .push(SanType::URI(name.try_into()?));
+    params.subject_alt_names.push(name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![
         ExtendedKeyUsagePurpose::ServerAuth,

@@ -1,6 +1,7 @@
 //! Certificates, kept in a Secret that no pod mounts.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -9,6 +10,7 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::TlsMode;
+use lynx_tls::UnixTime;
 
 use super::{Context, ReconcileError};
 use crate::build::names::{self, MANAGER};
@@ -20,15 +22,30 @@ use crate::streams::Key;
 /// The key of the Secret with everything in it.
 const STATE: &str = "state.json";
 
-/// The certificates that there should be now; `None` where the operator issues none.
+/// The certificates that there should be now, for agents and for the operator's door; `None` where the operator issues none.
 pub(super) async fn ensure(
     object: &LynxDeployment,
     context: &Context,
     key: &Key,
 ) -> Result<Option<State>, ReconcileError> {
     if object.spec.transfer.tls.mode != TlsMode::OperatorCa {
+        context.doors.close(key);
         return Ok(None);
     }
+    let state = current(object, context, key).await?;
+    let wall = u64::try_from(context.clock.wall().as_second()).unwrap_or(0);
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(wall));
+    let lives = context.config.certificates;
+    context.doors.follow(key, &state, lives, now)?;
+    Ok(Some(state))
+}
+
+/// What the Secret has, followed to this moment.
+async fn current(
+    object: &LynxDeployment,
+    context: &Context,
+    key: &Key,
+) -> Result<State, ReconcileError> {
     let (now, wall) = (context.clock.now(), context.clock.wall().as_second());
     let known = context.remember(key, |memory| memory.certificates.get(now).cloned());
     let lives = context.config.certificates;
@@ -37,7 +54,7 @@ pub(super) async fn ensure(
         && known.name == identity
         && wall < known.due(lives)
     {
-        return Ok(Some(known));
+        return Ok(known);
     }
     let name = format!("{}-authority", object.name_any());
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &key.namespace);
@@ -59,7 +76,7 @@ pub(super) async fn ensure(
     let state = certificates::follow(old.clone(), &identity, lives, wall)?;
     if old.as_ref() == Some(&state) {
         context.remember(key, |memory| memory.certificates.set(state.clone(), now));
-        return Ok(Some(state));
+        return Ok(state);
     }
     let secret = write(object, name.clone(), held.as_ref(), &state);
     // With the version that was read: two leaders never issue at once.
@@ -81,7 +98,7 @@ pub(super) async fn ensure(
         "certificates were issued"
     );
     context.events.say(object, &[issued(&state)]);
-    Ok(Some(state))
+    Ok(state)
 }
 
 fn issued(state: &State) -> Notice {

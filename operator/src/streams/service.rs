@@ -4,7 +4,7 @@
 //! so that agents dial again and reach the leader. An agent that doesn't read what it is told is let go: it dials again
 //! and is told everything anew.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::Stream;
@@ -17,6 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::entrance::Caller;
 use super::plausible;
 use super::{Key, Registry, StreamId};
 use crate::clock::Clock;
@@ -38,8 +39,17 @@ pub struct Hub {
 struct Shared {
     registry: Registry,
     streams: BTreeMap<StreamId, Outgoing>,
-    /// The deployments that exist, as far as the controller has seen.
-    known: BTreeSet<Key>,
+    /// The deployments that exist, as far as the controller has seen, and how their agents come.
+    known: BTreeMap<Key, Way>,
+}
+
+/// How a deployment's agents come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Nobody has given them certificates that the operator could judge.
+    Clear,
+    /// By TLS, and no other way.
+    Tls,
 }
 
 /// The way to an agent; when it is dropped, both directions of the stream end.
@@ -78,9 +88,9 @@ impl Hub {
         self.lock().registry.len()
     }
 
-    /// A deployment exists: its agents may join.
-    pub fn admit(&self, key: &Key) {
-        self.lock().known.insert(key.clone());
+    /// A deployment exists: its agents may join, this way.
+    pub fn admit(&self, key: &Key, way: Way) {
+        self.lock().known.insert(key.clone(), way);
     }
 
     /// A deployment is gone: so are its agents.
@@ -98,16 +108,17 @@ impl Hub {
         shared.streams.clear();
     }
 
-    fn join(&self, hello: Hello) -> Result<Joined, Status> {
+    fn join(&self, hello: Hello, caller: &Caller) -> Result<Joined, Status> {
         let key = key_of(&hello)?;
         let now = self.now();
         let mut shared = self.lock();
-        if !shared.known.contains(&key) {
+        let Some(way) = shared.known.get(&key) else {
             return Err(Status::not_found(format!(
                 "no LynxDeployment {}/{} (yet)",
                 key.namespace, key.name
             )));
-        }
+        };
+        judge(&key, *way, caller)?;
         let pod = hello.pod.clone();
         // An older stream of this pod ends here.
         if let Some(older) = shared.registry.stream_of(&key, &pod) {
@@ -236,6 +247,8 @@ impl Control for Service {
                 "this replica of the operator doesn't lead: dial again",
             ));
         }
+        let caller = request.extensions().get::<Caller>();
+        let caller = caller.cloned().unwrap_or_default();
         let mut incoming = request.into_inner();
         let hello = match incoming.message().await?.and_then(|first| first.kind) {
             Some(from_agent::Kind::Hello(hello)) => hello,
@@ -245,7 +258,7 @@ impl Control for Service {
             stream,
             messages,
             end,
-        } = self.hub.join(hello)?;
+        } = self.hub.join(hello, &caller)?;
         let hub = Arc::clone(&self.hub);
         tokio::spawn(async move {
             tokio::select! {
@@ -272,6 +285,22 @@ async fn listen(hub: &Hub, stream: StreamId, mut incoming: Streaming<FromAgent>)
                 break;
             }
         }
+    }
+}
+
+/// Whether who is at the other end may speak for an agent of this deployment.
+fn judge(key: &Key, way: Way, caller: &Caller) -> Result<(), Status> {
+    match &caller.key {
+        Some(shown) if shown == key => Ok(()),
+        None if way == Way::Clear => Ok(()),
+        Some(shown) => Err(Status::permission_denied(format!(
+            "your certificate is of {}/{}, and you say that you are of {}/{}",
+            shown.namespace, shown.name, key.namespace, key.name
+        ))),
+        None => Err(Status::unauthenticated(format!(
+            "agents of {}/{} come by TLS: operator.address must be https://, as in the deployment's ConfigMap",
+            key.namespace, key.name
+        ))),
     }
 }
 

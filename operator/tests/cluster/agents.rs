@@ -1,16 +1,23 @@
 //! Agents, played by the test.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use futures::StreamExt as _;
+use hyper_util::rt::TokioIo;
 use lynx_crds::LynxDeployment;
 use lynx_proto::operator::v1::control_client::ControlClient;
 use lynx_proto::operator::v1::{
     FromAgent, FromOperator, Hello, Link, Report, Role, from_agent, from_operator,
 };
+use lynx_tls::Loaded;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
+use tower::service_fn;
 
 use crate::harness::{Operator, World, condition, embedded, eventually};
 
@@ -26,10 +33,34 @@ impl Agent {
     }
 
     pub(crate) async fn dial(address: SocketAddr, hello: Hello) -> Result<Self, Status> {
-        let url = format!("http://{address}");
-        let mut client = ControlClient::connect(url)
-            .await
-            .map_err(|error| Status::unavailable(error.to_string()))?;
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let channel = endpoint.connect().await;
+        Self::over(channel.map_err(unreachable)?, hello).await
+    }
+
+    /// By TLS, with the certificates that the operator issued, at the deployment's door.
+    pub(crate) async fn secured(
+        operator: &Operator,
+        shown: &Loaded,
+        hello: Hello,
+    ) -> Result<Self, Status> {
+        let (address, config) = (operator.agents, shown.client_by_host());
+        let door = format!("{}.{}.lynx-operator", hello.deployment, hello.namespace);
+        let connector = service_fn(move |_| {
+            let (config, door) = (Arc::clone(&config), door.clone().try_into().unwrap());
+            async move {
+                let tcp = TcpStream::connect(address).await?;
+                let stream = TlsConnector::from(config).connect(door, tcp).await?;
+                Ok::<_, std::io::Error>(TokioIo::new(stream))
+            }
+        });
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let channel = endpoint.connect_with_connector(connector).await;
+        Self::over(channel.map_err(unreachable)?, hello).await
+    }
+
+    async fn over(channel: Channel, hello: Hello) -> Result<Self, Status> {
+        let mut client = ControlClient::new(channel);
         let (to, messages) = mpsc::unbounded_channel();
         let kind = Some(from_agent::Kind::Hello(hello));
         to.send(FromAgent { kind }).unwrap();
@@ -89,6 +120,10 @@ impl Agent {
         let patience = std::time::Duration::from_secs(60);
         tokio::time::timeout(patience, next).await.unwrap()
     }
+}
+
+fn unreachable(error: tonic::transport::Error) -> Status {
+    Status::unavailable(error.to_string())
 }
 
 pub(crate) fn hello(world: &World, pod: &str, role: Role) -> Hello {

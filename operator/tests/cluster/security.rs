@@ -8,9 +8,12 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use lynx_crds::LynxDeployment;
-use lynx_tls::{Files, Loaded, UnixTime};
+use lynx_proto::operator::v1::Role;
+use lynx_tls::{Files, LoadError, Loaded, UnixTime};
 use serde_json::{Value, json};
+use tonic::Code;
 
+use crate::agents::{Agent, hello, ready};
 use crate::harness::{World, condition, embedded, eventually};
 
 /// As short as they may be: a renewal each six seconds.
@@ -24,14 +27,21 @@ fn encrypted() -> Value {
 
 /// What pods mount, where agents would take it now.
 async fn good(world: &World) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (chain, ca, loaded) = mounted(world).await?;
+    loaded.unwrap();
+    Some((chain, ca))
+}
+
+/// What pods mount, and what agents make of it.
+async fn mounted(world: &World) -> Option<(Vec<u8>, Vec<u8>, Result<Loaded, LoadError>)> {
     let secret = world.api::<Secret>().get_opt("smol-tls").await.unwrap()?;
     let mut data = secret.data?;
     let mut take = |name: &str| data.remove(name).unwrap().0;
     let (chain, key, ca) = (take("tls.crt"), take("tls.key"), take("ca.crt"));
     let name = format!("spiffe://cluster.local/ns/{}/lynx/smol", world.namespace);
     let files = Files::new(&chain, &key, &ca);
-    Loaded::new(&files, Some(&name), UnixTime::now()).unwrap();
-    Some((chain, ca))
+    let loaded = Loaded::new(&files, Some(&name), UnixTime::now());
+    Some((chain, ca, loaded))
 }
 
 async fn templates(world: &World) -> BTreeSet<String> {
@@ -67,6 +77,43 @@ async fn certificates_are_issued_and_renewed_and_no_pod_is_replaced() {
     .await;
     assert_eq!(bundle, authority, "the authority is far from its end");
     assert_eq!(templates(&world).await, before);
+    operator.stop().await;
+    world.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: make test-cluster"]
+async fn agents_with_certificates_come_by_tls_alone_and_stay_while_those_are_renewed() {
+    let world = World::new("doors").await;
+    // A renewal after twenty seconds, with ten for a busy machine to carry it out in.
+    let lives = "certificates: {leafSeconds: 30, authoritySeconds: 270, overlapSeconds: 1}";
+    let operator = world.operator_with("a", lives);
+    world.apply("smol", encrypted()).await;
+    let join = async |pod: &str| {
+        eventually("a stream by TLS", async || {
+            let (chain, _, loaded) = mounted(&world).await?;
+            let hello = hello(&world, pod, Role::Decode);
+            let agent = Agent::secured(&operator, &loaded.ok()?, hello).await.ok()?;
+            Some((chain, agent))
+        })
+        .await
+    };
+    let (first, mut agent) = join("d").await;
+    let clear = Agent::join(&operator, hello(&world, "e", Role::Decode)).await;
+    assert_eq!(clear.err().unwrap().code(), Code::Unauthenticated);
+    let (second, _other) = eventually("a renewal", async || {
+        let joined = join("e").await;
+        (joined.0 != first).then_some(joined)
+    })
+    .await;
+    assert_ne!(first, second);
+    // The stream of before the renewal is the same as ever.
+    agent.report(ready());
+    assert!(agent.heard().await.is_ok());
+    eventually("both agents", async || {
+        (operator.figure("lynx_operator_agents").await == 2).then_some(())
+    })
+    .await;
     operator.stop().await;
     world.end().await;
 }

@@ -21,6 +21,7 @@ use lynx_policy::{Bounds, Fidelity, Objective};
 use lynx_telemetry::LogFormat;
 use lynx_units::{Bytes, Width};
 use lynx_verbs::{Choice, Path as RdmaPath};
+use rustls::pki_types::ServerName;
 
 pub use mistakes::{Mistake, Mistakes};
 pub use print::default_file;
@@ -40,8 +41,8 @@ pub struct Config {
     pub engine: Engine,
     /// Prefill agents' peer control, as `host:port`, that are there whatever the operator says. Decode only.
     pub peers: Vec<String>,
-    /// Where the operator's control service is, as `http://host:port`; `None` works without one.
-    pub operator: Option<String>,
+    /// The operator; `None` works without one.
+    pub operator: Option<Operator>,
     /// How KV travels.
     pub transfer: Transfer,
     /// What links go by.
@@ -115,6 +116,22 @@ pub struct Listen {
     /// Where peers are told that the transfer protocol is, as `host:port`, where it isn't where it is listened on: behind a
     /// port mapping or a relay.
     pub announced_data: Option<String>,
+}
+
+/// Where the operator is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operator {
+    /// Its control service, as `http://host:port`, or by TLS `https://host:port`.
+    pub address: String,
+    /// The name that its certificate must carry; `None`: the host of its address.
+    pub name: Option<ServerName<'static>>,
+}
+
+impl Operator {
+    /// Whether it is dialled by TLS.
+    pub fn is_secure(&self) -> bool {
+        self.address.starts_with("https:")
+    }
 }
 
 /// The engine beside an agent.

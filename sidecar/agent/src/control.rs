@@ -23,6 +23,7 @@ use tonic::Status as Refused;
 use tonic::transport::{Channel, Endpoint};
 
 use self::report::Totals;
+use crate::config::Operator;
 use crate::counters::Counters;
 use crate::drain::Drain;
 use crate::run::chain;
@@ -120,15 +121,15 @@ enum JoinError {
     Ended,
 }
 
-/// Holds a stream to the operator at `address`, `http://host:port` or by TLS `https://host:port`, until the process ends. It is never given up.
+/// Holds a stream to the operator until the process ends. It is never given up.
 pub async fn run(
-    address: String,
+    operator: Operator,
     security: Security,
     hello: Hello,
     sources: Sources,
     sinks: Sinks,
 ) {
-    let target = Target::new(address, &security);
+    let target = Target::new(operator, &security);
     let address = target.shown.clone();
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
@@ -155,21 +156,26 @@ struct Target {
     shown: String,
     /// For the client, which knows nothing of TLS: that is the connection's affair.
     dialled: String,
+    to: To,
     security: Security,
 }
 
 impl Target {
-    fn new(address: String, security: &Security) -> Self {
+    fn new(operator: Operator, security: &Security) -> Self {
+        let Operator { address, name } = operator;
+        let to = name.map_or(To::Host, To::Named);
         match address.strip_prefix("https://") {
             Some(host) => Self {
                 dialled: format!("http://{host}"),
                 security: security.clone(),
                 shown: address,
+                to,
             },
             None => Self {
                 dialled: address.clone(),
                 security: Security::default(),
                 shown: address,
+                to,
             },
         }
     }
@@ -188,7 +194,7 @@ async fn join(
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true);
     let mut client: ControlClient<Channel> =
-        ControlClient::new(connect(endpoint, To::Host, &target.security).await?);
+        ControlClient::new(connect(endpoint, target.to.clone(), &target.security).await?);
     let (outbox, outgoing) = mpsc::channel(4);
     let hello = from_agent::Kind::Hello(hello.clone());
     // The channel has room, and its other end is here.

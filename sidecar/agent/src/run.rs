@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::carriage::{Carriage, CarriageError};
 use crate::clients::Clients;
-use crate::config::{Config, Role};
+use crate::config::{Config, Operator, Role};
 use crate::control::{self, Sinks, Status, Told};
 use crate::counters::Counters;
 use crate::decode;
@@ -245,7 +245,7 @@ impl Agent {
         let (orders, routers) = routers(settings, inputs);
         let limits = config.http.limits();
         parts.spawn(take_orders(drain_listener, orders, limits));
-        if let Some(address) = config.operator.clone() {
+        if let Some(operator) = config.operator.clone() {
             let sources = control::Sources {
                 status: watched,
                 attachment,
@@ -253,7 +253,7 @@ impl Agent {
                 drain: drain.clone(),
             };
             let hello = hello(&config, &life, prefill.as_ref());
-            parts.spawn(talk(address, security.clone(), hello, sources, sinks));
+            parts.spawn(talk(operator, security.clone(), hello, sources, sinks));
         }
         parts.spawn(renew(security.clone(), Arc::clone(&counters)));
         parts.spawn(async { Ok(socket.run().await?) });
@@ -466,13 +466,13 @@ async fn answer(settings: decode::Settings, inputs: decode::Inputs) -> Result<()
 }
 
 async fn talk(
-    address: String,
+    operator: Operator,
     security: Security,
     hello: Hello,
     sources: control::Sources,
     sinks: Sinks,
 ) -> Result<(), RunError> {
-    control::run(address, security, hello, sources, sinks).await;
+    control::run(operator, security, hello, sources, sinks).await;
     Ok(())
 }
 

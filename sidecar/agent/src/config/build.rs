@@ -12,8 +12,8 @@ use super::fields::{find, path};
 use super::mistakes::Mistakes;
 use super::read::Raw;
 use super::{
-    Anchor, Carriers, Config, Deployment, Engine, Http, Listen, Pod, Role, Telemetry, Tls, TlsMode,
-    Transfer, Transport, values,
+    Anchor, Carriers, Config, Deployment, Engine, Http, Listen, Operator, Pod, Role, Telemetry,
+    Tls, TlsMode, Transfer, Transport, values,
 };
 
 /// A Unix socket's path has 108 bytes, and some systems have fewer.
@@ -55,7 +55,7 @@ pub(super) fn build(raw: Raw) -> Result<Config, Mistakes> {
             "host:port, such as prefill-0:7400",
             values::host_and_port,
         ),
-        operator: reader.optional(path::OPERATOR_ADDRESS, values::url),
+        operator: operator(&mut reader),
         transfer: transfer(&mut reader),
         carriers: carriers(&mut reader),
         tls: tls(&mut reader),
@@ -141,6 +141,15 @@ fn carriers(reader: &mut Reader) -> Carriers {
     }
 }
 
+fn operator(reader: &mut Reader) -> Option<Operator> {
+    let address = reader.optional(path::OPERATOR_ADDRESS, values::url);
+    let name = reader.optional(path::OPERATOR_NAME, |text| text.to_owned().try_into().ok());
+    Some(Operator {
+        address: address?,
+        name,
+    })
+}
+
 fn tls(reader: &mut Reader) -> Tls {
     Tls {
         mode: reader.one(path::TLS_MODE, |text| match text {
@@ -194,11 +203,21 @@ fn together(config: &Config, raw: &mut Raw) {
             "it is needed where tls.mode isn't off: nothing goes in clear that was meant to be encrypted",
         );
     }
-    let is_secure = |address: &String| address.starts_with("https:");
-    if config.tls.mode == TlsMode::Off && config.operator.as_ref().is_some_and(is_secure) {
+    let is_secure = config.operator.as_ref().map(Operator::is_secure);
+    if config.tls.mode == TlsMode::Off && is_secure == Some(true) {
         raw.mistake(
             path::OPERATOR_ADDRESS,
             "https needs tls.mode control or all, and tls.directory",
+        );
+    }
+    let is_named = config
+        .operator
+        .as_ref()
+        .is_some_and(|one| one.name.is_some());
+    if is_named && is_secure == Some(false) {
+        raw.mistake(
+            path::OPERATOR_NAME,
+            "in clear the operator shows no name: leave it out, or take https for operator.address",
         );
     }
     if config.operator.is_some() {

@@ -31,6 +31,7 @@ pub(super) mod path {
     pub(in super::super) const ENGINE_PINNED_MEMORY: &str = "engine.pinnedMemory";
     pub(in super::super) const PEERS: &str = "peers";
     pub(in super::super) const OPERATOR_ADDRESS: &str = "operator.address";
+    pub(in super::super) const OPERATOR_NAME: &str = "operator.name";
     pub(in super::super) const FIDELITY: &str = "transfer.fidelity";
     pub(in super::super) const OBJECTIVE: &str = "transfer.objective";
     pub(in super::super) const ANCHOR_MODE: &str = "transfer.anchor.mode";
@@ -210,6 +211,12 @@ pub(super) const FIELDS: &[Field] = &[
         default: "",
         allowed: "a URL such as http://lynx-operator-agents.lynx-system:9090",
         about: "The operator's control service. Without it the agent works by this file alone.",
+    },
+    Field {
+        path: path::OPERATOR_NAME,
+        default: "",
+        allowed: "a host name such as small.team.lynx-operator",
+        about: "The name that the operator's certificate must carry, where that isn't the host of its address. With https only.",
     },
     Field {
         path: path::FIDELITY,

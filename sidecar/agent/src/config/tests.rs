@@ -51,7 +51,8 @@ fn a_whole_file_is_read() {
     assert_eq!(config.peers, ["prefill-0.smol:7400", "[fd00::1]:7400"]);
     let http = config.engine.http.as_ref().map(Authority::as_str);
     assert_eq!(http, Some("127.0.0.1:8000"));
-    assert_eq!(config.operator.as_deref(), Some("http://operator:9090"));
+    let operator = config.operator.as_ref().unwrap();
+    assert_eq!(operator.address, "http://operator:9090");
     assert_eq!(
         config.transfer.anchor,
         Anchor::Fixed(Width::from_eighths(28).unwrap())
@@ -247,4 +248,7 @@ fn encryption_is_never_half_asked_for() {
         Config::parse(yaml, &none).unwrap().tls.mode,
         TlsMode::Control
     );
+    let found =
+        mistakes("{operator: {address: 'http://o:1', name: o.team}, deployment: {name: d}}");
+    assert_eq!(found[0].0, "operator.name");
 }

@@ -114,14 +114,17 @@ fn agent(operator: SocketAddr) -> Agent {
         role: Role::Decode.into(),
         ..Hello::default()
     };
-    let address = format!("http://{operator}");
+    let operator = crate::config::Operator {
+        address: format!("http://{operator}"),
+        name: None,
+    };
     Agent {
         status,
         attachment,
         counters,
         drain,
         told,
-        task: tokio::spawn(run(address, Security::default(), hello, sources, sinks)),
+        task: tokio::spawn(run(operator, Security::default(), hello, sources, sinks)),
     }
 }
 

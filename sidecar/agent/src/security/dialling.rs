@@ -18,12 +18,14 @@ use tower::service_fn;
 use super::Security;
 
 /// Whom a connection must reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
     /// An agent of this deployment, whatever its address.
     Peer,
     /// The service that has the host name which is dialled.
     Host,
+    /// The service that has this name, wherever it is dialled.
+    Named(ServerName<'static>),
 }
 
 /// Connects, by TLS where `security` says so. A connection that is lost is made again with what is current then.
@@ -41,8 +43,9 @@ pub async fn connect(
     let failures = security.control_failures().clone();
     let connector = service_fn(move |uri: Uri| {
         let (credentials, failures) = (credentials.clone(), failures.clone());
+        let to = to.clone();
         async move {
-            let connected = secure(&uri, to, &credentials).await;
+            let connected = secure(&uri, &to, &credentials).await;
             let stream = connected.map_err(|error| explained(error, &failures))?;
             Ok::<_, io::Error>(TokioIo::new(stream))
         }
@@ -50,21 +53,24 @@ pub async fn connect(
     endpoint.connect_with_connector(connector).await
 }
 
-async fn secure(uri: &Uri, to: To, credentials: &Credentials) -> io::Result<TlsStream<TcpStream>> {
+async fn secure(uri: &Uri, to: &To, credentials: &Credentials) -> io::Result<TlsStream<TcpStream>> {
     let no_address = || io::Error::other("the address has no host and port");
     let authority = uri.authority().ok_or_else(no_address)?;
     let port = authority.port_u16().unwrap_or(443);
     let host = authority.host().trim_matches(['[', ']']);
     let tcp = TcpStream::connect((host, port)).await?;
     tcp.set_nodelay(true)?;
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let current = credentials.current();
     let config = match to {
         To::Peer => current.client(Plane::Control),
-        To::Host => current.client_by_host(),
+        To::Host | To::Named(_) => current.client_by_host(),
+    };
+    let name = match to {
+        To::Named(name) => name.clone(),
+        To::Peer | To::Host => ServerName::try_from(host.to_owned()).map_err(io::Error::other)?,
     };
     let mut stream = TlsConnector::from(config).connect(name, tcp).await?;
-    if to == To::Peer {
+    if *to == To::Peer {
         // By TLS 1.3 this side is done before the other has judged its certificate. A peer that takes it begins to speak by
         // itself, so that one that doesn't can be told from one that is lost.
         stream.fill_buf().await?;

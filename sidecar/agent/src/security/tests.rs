@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use lynx_tls::Plane;
 use lynx_tls::authority::{Authority, Request, write};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 use tonic::transport::Endpoint;
 
 use super::connection::Connection;
@@ -98,6 +100,37 @@ async fn strangers_and_strange_hosts_are_told_what_to_change() {
         refused.contains("peer's certificate is refused"),
         "{refused}"
     );
+}
+
+#[tokio::test]
+async fn a_service_is_known_by_the_name_that_was_told_wherever_it_is_dialled() {
+    let authority = Authority::new().unwrap();
+    let agent = secure(authority.credentials(NAME).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let files = authority.issue(&Request::new("small.team.lynx-operator"));
+    write(directory.path(), &files.unwrap()).unwrap();
+    let service = Credentials::open(directory.path(), Some(NAME), UnixTime::now()).unwrap();
+    let (listener, address) = listening().await;
+    let to = |name: &str| To::Named(name.to_owned().try_into().unwrap());
+    let shake = async || {
+        let (tcp, _) = listener.accept().await.unwrap();
+        let server = service.current().server(Plane::Control);
+        TlsAcceptor::from(server).accept(tcp).await
+    };
+    let dialled = refusal(address.clone(), to("other.team.lynx-operator"), &agent);
+    let (taken, refused) = tokio::join!(shake(), dialled);
+    assert!(taken.is_err());
+    let words = "peer's certificate is refused";
+    assert!(refused.contains(words), "{refused}");
+    let served = async {
+        let mut taken = shake().await.unwrap();
+        taken.write_all(&SETTINGS).await.unwrap();
+        taken
+    };
+    let endpoint = Endpoint::from_shared(address).unwrap();
+    let dialled = connect(endpoint, to("small.team.lynx-operator"), &agent);
+    let (_taken, channel) = soon(async { tokio::join!(served, dialled) }).await;
+    channel.unwrap();
 }
 
 /// By TLS 1.3 the side that dials is done before its own certificate is judged.
