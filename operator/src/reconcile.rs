@@ -11,6 +11,7 @@ pub mod events;
 mod lately;
 pub mod places;
 mod pods;
+mod problems;
 mod record;
 pub mod rivals;
 
@@ -22,11 +23,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use kube::runtime::controller::Action;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 use lynx_crds::spec::TlsMode;
 use lynx_crds::{LynxDeployment, LynxDeploymentStatus};
 use lynx_telemetry::{Context as Trace, KeyValue, Kind, attributes, names};
@@ -223,6 +223,10 @@ pub async fn reconcile(
     told(&object, &key)
         .into_iter()
         .for_each(|one| span.set(one));
+    let (traceparent, _) = lynx_telemetry::inject(span.context());
+    context
+        .hub
+        .with(&key, |registry, _| registry.set_look(&key, traceparent));
     let begun = context.clock.now();
     let log = span.log();
     let result = one(&object, &context, &key).instrument(log.clone()).await;
@@ -282,13 +286,13 @@ async fn one(
         context.remember(key, |memory| memory.failures = 0);
         return Ok(Action::await_change());
     }
-    let mut problems = missing_references(object, context).await?;
+    let mut problems = problems::missing_references(object, context).await?;
     let made = make(object, context, key).await;
     match made {
         Ok(made) => {
             problems.extend(made.stall());
             problems.extend(made.places.clone());
-            problems.extend(refusals(context, key));
+            problems.extend(problems::refusals(context, key));
             let again = (!problems.is_empty()).then_some(REFERENCE_AGAIN);
             let again = again.into_iter().chain(made.look_again(context)).min();
             write_status(object, context, key, &problems, Some(&made)).await?;
@@ -411,60 +415,6 @@ async fn make(
         children,
         planned,
         progress,
-    })
-}
-
-/// What the spec names and isn't there.
-async fn missing_references(
-    object: &LynxDeployment,
-    context: &Context,
-) -> Result<Vec<Problem>, ReconcileError> {
-    let profile = object.spec.transfer.anchor.profile.as_ref();
-    let Some(named) = profile.and_then(|profile| profile.config_map.as_ref()) else {
-        return Ok(Vec::new());
-    };
-    let namespace = object.namespace().unwrap_or_default();
-    let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
-    let found = maps
-        .get_opt(&named.name)
-        .await
-        .map_err(ReconcileError::api(format!(
-            "read ConfigMap {}",
-            named.name
-        )))?;
-    let has_key = found
-        .and_then(|map| map.data)
-        .is_some_and(|data| data.contains_key(&named.key));
-    Ok(if has_key {
-        Vec::new()
-    } else {
-        vec![Problem {
-            reason: "ReferenceMissing",
-            message: format!(
-                "spec.transfer.anchor.profile: there is no ConfigMap {} with the key {}; pods wait for it",
-                named.name, named.key
-            ),
-        }]
-    })
-}
-
-/// Why agents refuse their engines.
-fn refusals(context: &Context, key: &Key) -> Vec<Problem> {
-    context.hub.with(key, |registry, _| {
-        let mut errors: Vec<_> = registry
-            .agents(key)
-            .map(|(_, agent)| agent.report.attach_error.clone())
-            .filter(|error| !error.is_empty())
-            .collect();
-        errors.sort();
-        errors.dedup();
-        errors
-            .into_iter()
-            .map(|error| Problem {
-                reason: "EngineRefused",
-                message: format!("an engine doesn't fit its agent: {error}"),
-            })
-            .collect()
     })
 }
 

@@ -28,6 +28,14 @@ impl Span {
         self.context.span().set_attribute(attribute);
     }
 
+    /// Names a span of another trace that this one has to do with, where `other` is one that is kept.
+    pub fn link(&self, other: &Context) {
+        let other = other.span().span_context().clone();
+        if other.is_valid() && other.is_sampled() {
+            self.context.span().add_link(other, Vec::new());
+        }
+    }
+
     /// Something happened at this moment.
     pub fn event(&self, name: impl Into<Cow<'static, str>>, attributes: Vec<KeyValue>) {
         self.context.span().add_event(name, attributes);

@@ -105,6 +105,8 @@ struct Fleet {
     /// Prefill pods that were ready before this replica led and have not reported to it; `None` before anybody looked.
     awaited: Option<(BTreeSet<String>, Timestamp)>,
     places: Places,
+    /// The last look at the deployment, as a W3C trace context.
+    look: String,
 }
 
 /// All agents of all deployments.
@@ -346,6 +348,11 @@ impl Registry {
         self.fleets.entry(key.clone()).or_default().places = places;
     }
 
+    /// The deployment is looked at, in the span of this W3C trace context: what its agents are told from now on comes from there.
+    pub fn set_look(&mut self, key: &Key, traceparent: String) {
+        self.fleets.entry(key.clone()).or_default().look = traceparent;
+    }
+
     /// The pods that are to take no new work, with the time they have; of the pods in `staying` it replaces what was said
     /// before. A pod that is being deleted is in neither: its drain goes on to its end.
     pub fn set_drains(
@@ -395,7 +402,7 @@ impl Registry {
                 policy: fleet.policy.clone(),
                 drain,
             };
-            let news = agent.told.news(&wanted);
+            let news = agent.told.news(&wanted, &fleet.look);
             messages.extend(news.into_iter().map(|message| (agent.stream, message)));
             agent.told = wanted;
         }
@@ -404,7 +411,7 @@ impl Registry {
 }
 
 impl Told {
-    fn news(&self, wanted: &Self) -> Vec<FromOperator> {
+    fn news(&self, wanted: &Self, look: &str) -> Vec<FromOperator> {
         use from_operator::Kind;
         let mut news = Vec::new();
         if let Some(policy) = &wanted.policy
@@ -426,7 +433,10 @@ impl Told {
             _ => {}
         }
         news.into_iter()
-            .map(|kind| FromOperator { kind: Some(kind) })
+            .map(|kind| FromOperator {
+                kind: Some(kind),
+                traceparent: look.to_owned(),
+            })
             .collect()
     }
 }

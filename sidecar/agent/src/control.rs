@@ -16,6 +16,7 @@ use lynx_proto::operator::v1::control_client::ControlClient;
 use lynx_proto::operator::v1::{
     FromAgent, Hello, Link, PeerAddress, Policy, from_agent, from_operator,
 };
+use lynx_telemetry::Context;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
@@ -88,6 +89,8 @@ pub struct Sinks {
     pub peers: watch::Sender<Option<Vec<PeerAddress>>>,
     /// The deployment's policy.
     pub policy: watch::Sender<Option<Policy>>,
+    /// The operator's look at the deployment that came last before it told something, by its span.
+    pub look: watch::Sender<Context>,
 }
 
 /// What an agent with an operator, or without one, watches: nothing is told at first.
@@ -97,17 +100,26 @@ pub struct Told {
     pub peers: watch::Receiver<Option<Vec<PeerAddress>>>,
     /// The deployment's policy.
     pub policy: watch::Receiver<Option<Policy>>,
+    /// The operator's look at the deployment that came last before it told something, by its span.
+    pub look: watch::Receiver<Context>,
 }
 
 /// Sinks, and what they fill.
 pub fn told() -> (Sinks, Told) {
     let (peers, told_peers) = watch::channel(None);
     let (policy, told_policy) = watch::channel(None);
+    let (look, told_look) = watch::channel(Context::new());
     let told = Told {
         peers: told_peers,
         policy: told_policy,
+        look: told_look,
     };
-    (Sinks { peers, policy }, told)
+    let sinks = Sinks {
+        peers,
+        policy,
+        look,
+    };
+    (sinks, told)
 }
 
 /// Why there is no stream.
@@ -209,6 +221,10 @@ async fn join(
             message = incoming.message() => {
                 let message = message.map_err(Box::new)?.ok_or(JoinError::Ended)?;
                 *was_heard = true;
+                if !message.traceparent.is_empty() {
+                    let look = lynx_telemetry::context_from(&message.traceparent, "");
+                    sinks.look.send_replace(look);
+                }
                 if let Some(kind) = message.kind {
                     take(kind, sinks, &sources.drain);
                 }

@@ -36,6 +36,7 @@ use std::time::Duration;
 use lynx_kernels::{KvShape, Profile};
 use lynx_proto::engine::v1::Report;
 use lynx_proto::operator::v1::{PeerAddress, Policy};
+use lynx_telemetry::Context;
 use lynx_transport::{Clock, ReceiverEvent};
 use lynx_units::{TransferId, Width};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -98,6 +99,8 @@ pub struct Inputs {
     pub peers: watch::Receiver<Option<Vec<PeerAddress>>>,
     /// The operator's policy; `None` before it has told one.
     pub policy: watch::Receiver<Option<Policy>>,
+    /// What transfers' spans are linked to.
+    pub look: watch::Receiver<Context>,
     /// Whether new requests are taken.
     pub drain: Drain,
     /// What is counted.
@@ -141,6 +144,7 @@ pub async fn run(settings: Settings, inputs: Inputs) -> io::Result<()> {
         mut engines,
         mut peers,
         mut policy,
+        mut look,
         drain,
         counters,
         status,
@@ -153,6 +157,7 @@ pub async fn run(settings: Settings, inputs: Inputs) -> io::Result<()> {
     let (mut ticks, mut reports) = (every(TICK), every(STATUS_INTERVAL));
     decoder.set_peers(peers.borrow_and_update().clone());
     decoder.set_policy(policy.borrow_and_update().clone());
+    decoder.look = look.borrow_and_update().clone();
     loop {
         tokio::select! {
             command = commands.recv() => match command {
@@ -175,6 +180,7 @@ pub async fn run(settings: Settings, inputs: Inputs) -> io::Result<()> {
                 let told = peers.borrow_and_update().clone();
                 decoder.set_peers(told);
             }
+            Ok(()) = look.changed() => decoder.look = look.borrow_and_update().clone(),
             Ok(()) = policy.changed() => {
                 let told = policy.borrow_and_update().clone();
                 decoder.set_policy(told);
@@ -239,6 +245,8 @@ struct Decoder {
     forgotten: VecDeque<Vec<oneshot::Sender<Result<(), Refusal>>>>,
     /// The anchor's mean width of the last transfer.
     last_width: Option<Width>,
+    /// What transfers' spans are linked to.
+    look: Context,
 }
 
 /// An attached engine.
@@ -310,6 +318,7 @@ impl Decoder {
             forgetting: Vec::new(),
             forgotten: VecDeque::new(),
             last_width: None,
+            look: Context::new(),
         })
     }
 

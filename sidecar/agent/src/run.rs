@@ -411,6 +411,7 @@ fn decode_inputs(
         engines,
         peers: told.peers,
         policy: told.policy,
+        look: told.look,
         drain: drain.clone(),
         counters,
         status,

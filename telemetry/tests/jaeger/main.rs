@@ -24,6 +24,15 @@ fn one_trace_has_the_callers_id_every_span_its_parent_and_the_process_its_name()
     let caller = telemetry::context_from(&format!("00-{trace}-b7ad6b7169203331-01"), "");
     let request = telemetry::start(names::REQUEST, Kind::Server, &caller);
     request.set(KeyValue::new(attributes::METHOD, "lynx-exact"));
+    let look = "4bf92f3577b34da6a3ce929d0e0e4736";
+    request.link(&telemetry::context_from(
+        &format!("00-{look}-00f067aa0ba902b7-01"),
+        "",
+    ));
+    // What is of no trace, or of one that nobody keeps, is nothing to look for.
+    request.link(&telemetry::Context::new());
+    let lost = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-00f067aa0ba902b7-00";
+    request.link(&telemetry::context_from(lost, ""));
     let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
     let end = start + Duration::from_millis(125);
     let drafted = [KeyValue::new(attributes::DRAFTED, 16)];
@@ -62,6 +71,12 @@ fn one_trace_has_the_callers_id_every_span_its_parent_and_the_process_its_name()
     let parent = |span: &Value| span["references"][0]["spanID"].clone();
     assert_eq!(parent(request), "b7ad6b7169203331");
     assert_eq!(parent(draft), request["spanID"]);
+    let links = request["references"].as_array().unwrap().iter();
+    let links: Vec<_> = links
+        .filter(|one| one["refType"] == "FOLLOWS_FROM")
+        .collect();
+    assert_eq!(links.len(), 1, "{request}");
+    assert_eq!(links[0]["traceID"], look);
     assert_eq!(parent(prefill), request["spanID"]);
     assert_eq!(draft["duration"], 125_000);
     assert_eq!(draft["startTime"], 1_800_000_000_000_000_u64);

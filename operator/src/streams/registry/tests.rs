@@ -156,11 +156,15 @@ fn the_policy_reaches_every_agent_and_a_late_one_too() {
     registry.set_policy(&key(), policy.clone());
     registry.untold(&key(), at(0));
     let late = registry.join(hello("p", Role::Prefill, "g"), at(1));
+    registry.set_look(&key(), "00-trace-look-01".into());
     let told = registry.untold(&key(), at(1));
     let expected = FromOperator {
         kind: Some(Kind::Policy(policy)),
+        traceparent: "00-trace-look-01".into(),
     };
     assert_eq!(told, [(late, expected)]);
+    registry.set_look(&key(), "00-trace-another-01".into());
+    assert_eq!(registry.untold(&key(), at(1)), [], "a look is no news");
 }
 
 #[test]

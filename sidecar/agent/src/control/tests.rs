@@ -12,6 +12,9 @@ use tonic::{Request, Response, Streaming};
 
 use super::*;
 
+/// The span that everything here comes from.
+const LOOK: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 /// One agent's stream, as the operator has it.
 struct Joined {
     from: Streaming<FromAgent>,
@@ -31,7 +34,11 @@ impl Joined {
     }
 
     fn say(&self, kind: from_operator::Kind) {
-        self.to.send(Ok(FromOperator { kind: Some(kind) })).unwrap();
+        let traceparent = LOOK.to_owned();
+        let kind = Some(kind);
+        self.to
+            .send(Ok(FromOperator { kind, traceparent }))
+            .unwrap();
     }
 }
 
@@ -168,6 +175,9 @@ async fn what_the_operator_tells_is_there_for_those_who_watch() {
     drop(told);
     let told = agent.told.policy.wait_for(Option::is_some).await.unwrap();
     assert_eq!(told.as_ref().unwrap().max_draft_tokens, 7);
+    let look = agent.told.look.borrow();
+    let (traceparent, _) = lynx_telemetry::inject(&look);
+    assert_eq!(traceparent, LOOK);
 }
 
 #[tokio::test]

@@ -241,9 +241,8 @@ impl Decoder {
         };
         request.transfer = Some(transfer);
         request.anchor = method.drafts().then(|| anchor(&cuts));
-        let trace = request
-            .spans
-            .transfer_begins(span_attributes(method, width, &chosen, transfer.0));
+        let attributes = span_attributes(method, width, &chosen, transfer.0);
+        let trace = request.spans.transfer_begins(attributes, &self.look);
         let signals = self.signals.clone();
         let tell = move |told| signals.send(Signal::Told(transfer, told)).is_ok();
         let task = tokio::spawn(async move {

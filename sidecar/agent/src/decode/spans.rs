@@ -58,9 +58,11 @@ impl Spans {
         self.queue = None;
     }
 
-    /// Its KV is asked for; what the peer's spans take as their parent.
-    pub(super) fn transfer_begins(&mut self, attributes: Vec<KeyValue>) -> Context {
+    /// Its KV is asked for, from one of the peers that the operator told after a `look`; what the peer's spans take as their
+    /// parent.
+    pub(super) fn transfer_begins(&mut self, attributes: Vec<KeyValue>, look: &Context) -> Context {
         let transfer = start(names::TRANSFER, Kind::Client, &self.parent);
+        transfer.link(look);
         for attribute in attributes {
             transfer.set(attribute);
         }

@@ -162,6 +162,7 @@ impl World {
             engines,
             peers: told.peers,
             policy: told.policy,
+            look: told.look,
             drain: drain.clone(),
             counters: Arc::clone(&counters),
             status: status_sender,
