@@ -89,3 +89,6 @@ fn tcp(port: i32) -> NetworkPolicyPort {
         end_port: None,
     }
 }
+
+#[cfg(test)]
+mod tests;
