@@ -46,8 +46,9 @@ class LynxScheduler(Scheduler):
         self._began = 0
         self._rows: dict[str, int] = {}
         self._had_nothing = False
-        if connector.options.role is Role.DECODE and self.num_spec_tokens:
+        if self.num_spec_tokens:
             propose_nothing()
+        if connector.options.role is Role.DECODE and self.num_spec_tokens:
             self.lynx.can_draft(Drafts(self.num_spec_tokens), self.max_model_len, self.hash_block_size)
         self._allocate = self.kv_cache_manager.allocate_slots
         self.kv_cache_manager.allocate_slots = self._allocate_unhashed

@@ -83,3 +83,12 @@ def test_blocks_that_staging_blocks_do_not_fill_are_refused() -> None:
 def test_tokens_are_cut_at_staging_blocks() -> None:
     assert list(pieces(100, 200, 128)) == [(1, 0, 1, range(36, 64)), (2, 1, 0, range(0, 64)), (3, 1, 1, range(0, 8))]
     assert list(pieces(64, 64, 64)) == []
+
+
+@pytest.mark.parametrize("part_tokens", [TOKENS, BLOCK_TOKENS, 16])
+def test_a_block_that_has_heads_then_tokens_then_k_and_v_is_known_as_such(part_tokens: int) -> None:
+    order = np.arange(2 * SIZE).reshape(HEADS, TOKENS, 2, DIM).transpose(2, 1, 0, 3)
+    assert measure(store_at(order[0], order[1]), TOKENS, HEADS, DIM, part_tokens).is_plain()
+    assert not measure(store_at(order[1], order[0]), TOKENS, HEADS, DIM, part_tokens).is_plain()
+    tokens_first = np.arange(2 * SIZE).reshape(TOKENS, HEADS, 2, DIM).transpose(2, 0, 1, 3)
+    assert not measure(store_at(tokens_first[0], tokens_first[1]), TOKENS, HEADS, DIM, part_tokens).is_plain()

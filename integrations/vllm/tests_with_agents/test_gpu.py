@@ -54,10 +54,15 @@ class Pair:
         """The prefill engine, to which the prompt is posted: it has its KV already, and saves it in two steps."""
         number = int(body["kv_transfer_params"]["lynx"]["prefill"])
         prefills = self.prefill.engine.prefills
-        match, key = prefills.match(number, body["prompt"], 0)
-        while match is Match.WAIT:
+        key = 0
+
+        def is_met() -> bool:
+            nonlocal key
             match, key = prefills.match(number, body["prompt"], 0)
-        assert match is Match.SERVE
+            return match is Match.SERVE
+
+        # An agent hands requests on before the engine has read that it is attached.
+        until("the stream has told of the prompt", is_met)
         prefills.begun(key, 1)
         copier = self.prefill.copier(Processor(is_quick=True))
         for end in (100, len(PROMPT)):
@@ -73,6 +78,11 @@ class Pair:
         """The decode engine, to which a client's request is handed on: it waits for KV and loads it."""
         client = int(body["kv_transfer_params"]["lynx"]["client"])
         incomings, word = self.decode.engine.incomings, self.decode.engine.word
+
+        def is_asked() -> bool:
+            return incomings.expect("a", client, body["prompt"], 0, api.Sampling()) is not None
+
+        until("the engine knows of its agent", is_asked)
         while True:
             word.clear()
             view = incomings.expect("a", client, body["prompt"], 0, api.Sampling())
