@@ -5,6 +5,7 @@
 
 #[path = "../support/random.rs"]
 mod random;
+#[path = "../support/table.rs"]
 mod table;
 mod world;
 
@@ -14,6 +15,10 @@ use lynx_governor::replicas::{Bounds, Budget, Ratio, Settings, Targets};
 use world::{Outcome, World};
 
 const SEEDS: [u64; 3] = [1, 2, 3];
+const HEADING: &str = "\
+| load | changes an hour | once settled | up, down and up | anchors or answers late | for at most | pods over the work alone |
+|---|--:|--:|--:|--:|--:|--:|
+";
 
 fn settings() -> Settings {
     Settings {
@@ -161,13 +166,25 @@ fn run(row: &Row) -> Outcome {
         .unwrap()
 }
 
+fn line(load: &str, outcome: &Outcome) -> String {
+    format!(
+        "| {load} | {:.1} | {} | {} | {:.2} % | {} s | {:.1} |\n",
+        outcome.changes_an_hour,
+        outcome.changes_once_settled,
+        outcome.swings,
+        outcome.slow_share * 100.0,
+        outcome.slow_for,
+        outcome.pods_over_work,
+    )
+}
+
 #[test]
 fn the_pools_keep_their_promises_under_every_load_and_the_docs_say_how_well() {
-    let mut table = table::Table::default();
+    let mut table = table::Table::new("loads", HEADING);
     let mut broken = Vec::new();
     for row in rows() {
         let outcome = run(&row);
-        table.add(row.name, &outcome);
+        table.add(&line(row.name, &outcome));
         let calm = !row.steady || outcome.changes_once_settled <= 1;
         // A burst without other limits: pods start up to three times, for what was seen and for what came of the wait.
         let met = row
