@@ -89,7 +89,9 @@ fn by_day_and_night_both_pools_follow_within_the_budget_and_no_request_is_lost()
         assert!(moved(0) >= 4 && moved(1) >= 4, "{:?}", world.writes);
         assert!(world.writes.len() <= 48, "{} writes", world.writes.len());
         let late = share(world.late, world.served);
-        assert!(late < 0.15, "{target}: {late}");
+        // Pods take two minutes to start, and requests of this world come evenly, so that nothing is late, and nothing asks for a
+        // pod, until the pods that there are can't keep up: what comes until the next one is ready is late.
+        assert!(late < 0.11, "{target}: {late}");
     }
 }
 
