@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use lynx_crds::spec::Transport;
+use lynx_crds::spec::{TlsMode, Transport};
 use lynx_crds::{AnchorStatus, Bits, LinkClassStatus, LinkStatus, LynxDeployment};
 use lynx_governor::width::Decision;
 use lynx_units::{BitRate, Timestamp};
@@ -178,13 +178,12 @@ fn verdict(object: &LynxDeployment, links: &[LinkSeen], was_slow: bool) -> Verdi
             && spec.prefill.pool.rdma.is_some()
             && spec.decode.pool.rdma.is_some();
     if wanted && let Some(tcp) = up.iter().find(|link| !is_rdma(link)) {
-        let why = match tcp.error.as_str() {
-            "" => String::new(),
-            why => format!(": {why}"),
-        };
         return Verdict::no(
             "TcpInUse",
-            format!("RDMA was asked for, and TCP is in use{why}"),
+            format!(
+                "RDMA was asked for, and TCP is in use: {}",
+                why_tcp(object, tcp)
+            ),
         );
     }
     if up.iter().all(|link| link.rate.bits_per_second() == 0) {
@@ -200,6 +199,21 @@ fn verdict(object: &LynxDeployment, links: &[LinkSeen], was_slow: bool) -> Verdi
         );
     }
     Verdict::yes("Measured", "links are up and measured")
+}
+
+/// Why a link has no RDMA; an agent that doesn't look for a card says nothing of it.
+fn why_tcp<'a>(object: &LynxDeployment, link: &'a LinkSeen) -> &'a str {
+    let transfer = &object.spec.transfer;
+    let is_encrypted = transfer.tls.mode != TlsMode::Disabled;
+    match link.error.as_str() {
+        "" if is_encrypted && transfer.transport == Transport::Auto => {
+            "with spec.transfer.tls, Auto is TCP, since RDMA isn't encrypted: say TCP, or RDMA, which leaves KV in clear"
+        }
+        "" => {
+            "no agent says why: their image is one without RDMA, or no device is seen in their pods (docs/rdma.md)"
+        }
+        why => why,
+    }
 }
 
 /// What of the links that are up is far below what the spec says of their class.

@@ -221,6 +221,39 @@ fn tcp_where_rdma_was_asked_for_is_told_at_once() {
 }
 
 #[test]
+fn tcp_of_which_no_agent_says_why_is_explained_by_the_spec_or_by_the_image() {
+    use lynx_crds::spec::{TlsMode, Transport};
+
+    let mut object = object();
+    let mut says = |transport: Transport, mode: TlsMode| {
+        object.spec.transfer.transport = transport;
+        object.spec.transfer.tls.mode = mode;
+        let card = || serde_json::from_value(serde_json::json!({"resourceName": "rdma/a"}));
+        object.spec.prefill.pool.rdma = Some(card().unwrap());
+        object.spec.decode.pool.rdma = Some(card().unwrap());
+        let mut summary = Summary::default();
+        summary.follow(&facts(&object, &[link(900)]), tick(0), &at(0));
+        assert_eq!(summary.link_verdict.reason, "TcpInUse");
+        summary.link_verdict.message
+    };
+    let encrypted = says(Transport::Auto, TlsMode::OperatorCa);
+    assert!(
+        encrypted.contains("Auto is TCP, since RDMA isn't encrypted"),
+        "{encrypted}"
+    );
+    for (transport, mode) in [
+        (Transport::Auto, TlsMode::Disabled),
+        (Transport::Rdma, TlsMode::OperatorCa),
+    ] {
+        let unsaid = says(transport, mode);
+        assert!(
+            unsaid.contains("their image is one without RDMA"),
+            "{unsaid}"
+        );
+    }
+}
+
+#[test]
 fn the_anchors_time_is_that_of_its_last_change() {
     let object = object();
     let mut summary = Summary::default();
