@@ -136,7 +136,10 @@ lint: toolchain ## Formatting, clippy, layering, licences, style, shell scripts,
 	@echo "  chart"
 	@scripts/chart-check
 
-images: toolchain ## Container images of operator, agent and engine, as OCI archives in out/images
+images: toolchain ## Container images of operator, agent and engine, as OCI archives in out/images (ARGS=--rdma: the agent with RDMA)
+	@case " $(ARGS) " in *" --rdma "*) \
+	    scripts/need cmake libclang pkg-config libnl-headers libibverbs-headers libibverbs rdma-drivers ;; \
+	esac
 	@$(CARGO) xtask images $(ARGS)
 
 model: ## Fetch the model of the demo and the tests, once

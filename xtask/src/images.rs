@@ -11,6 +11,7 @@ mod layer;
 mod program;
 #[cfg(test)]
 mod tests;
+mod verbs;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -23,6 +24,7 @@ use clap::Parser;
 use self::archive::Image;
 use self::layer::{Layer, Packing, Tree};
 use self::program::{Profile, Program};
+use self::verbs::Verbs;
 
 /// Makes container images of Lynx as OCI archives.
 #[derive(Debug, Parser)]
@@ -36,6 +38,9 @@ pub(crate) struct Options {
     /// How the programs are compiled
     #[arg(long, value_enum, default_value = "release")]
     profile: Profile,
+    /// With RDMA: the agent loads libibverbs, which goes into its image with this machine's drivers
+    #[arg(long)]
+    rdma: bool,
     /// What the images' names start with
     #[arg(long, default_value = "lynx.dev")]
     repository: String,
@@ -65,6 +70,9 @@ enum Name {
     Model,
 }
 
+/// The feature that has an agent know of cards.
+const RDMA: &str = "lynx-agent/rdma";
+
 const PROGRAMS: [Name; 4] = [Name::Operator, Name::Agent, Name::Engine, Name::Pause];
 
 impl Name {
@@ -89,9 +97,10 @@ impl Name {
         }
     }
 
-    fn title(self) -> &'static str {
+    fn title(self, rdma: bool) -> &'static str {
         match self {
             Name::Operator => "Lynx operator",
+            Name::Agent if rdma => "Lynx agent, with RDMA",
             Name::Agent => "Lynx agent",
             Name::Engine => "Lynx embedded engine",
             Name::Pause => "Pause",
@@ -114,13 +123,14 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         &options.images
     };
 
-    let metadata = bill::metadata(root)?;
+    let features = if options.rdma { &[RDMA][..] } else { &[] };
+    let metadata = bill::metadata(root, features)?;
     let stripped = tempfile::tempdir()?;
     let wanted: Vec<_> = names.iter().filter_map(|name| name.program()).collect();
     let mut programs = if wanted.is_empty() {
         Vec::new()
     } else {
-        program::build(root, options.profile, &wanted, stripped.path())?
+        program::build(root, options.profile, &wanted, features, stripped.path())?
     }
     .into_iter();
     for name in names {
@@ -137,10 +147,16 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
             continue;
         };
         let program = programs.next().context("each program was built")?;
-        let layers = program_layers(&program, file, options.epoch)?;
+        let mut layers = program_layers(&program, file, options.epoch)?;
+        let mut libraries = program.libraries.clone();
+        if options.rdma && *name == Name::Agent {
+            let verbs = Verbs::here(&program.libraries)?;
+            layers.insert(1, verbs.tree().pack(Packing::Gzip, options.epoch)?);
+            libraries.extend(verbs.libraries().cloned());
+        }
         let image = options.image(*name, vec![format!("/usr/bin/{file}")], layers);
         let digest = save(image, &path, options.epoch)?;
-        let bill = bill::bill(&metadata, file, &program.libraries, &digest)?;
+        let bill = bill::bill(&metadata, file, &libraries, &digest)?;
         fs::write(path.with_extension("cdx.json"), format!("{bill:#}\n"))?;
     }
     Ok(())
@@ -149,7 +165,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
 impl Options {
     fn image(&self, name: Name, entrypoint: Vec<String>, layers: Vec<Layer>) -> Image {
         let labels = [
-            ("title", name.title()),
+            ("title", name.title(self.rdma)),
             ("version", &self.tag),
             (
                 "licenses",

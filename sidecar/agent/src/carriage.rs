@@ -34,7 +34,7 @@ pub struct Carried {
 pub enum CarriageError {
     /// Not with this program.
     #[error(
-        "transfer.transport is rdma, and this build has no RDMA: take one with the feature rdma, or set auto or tcp"
+        "transfer.transport is rdma, and this build has no RDMA: take an image of `make images ARGS=--rdma`, or build with the feature rdma; or set auto or tcp (docs/rdma.md)"
     )]
     Build,
     /// Not on this machine.

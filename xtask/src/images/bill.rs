@@ -8,18 +8,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
+use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, Package, PackageId};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Asks cargo for all packages, as they are for this kind of machine.
+/// Asks cargo for all packages, as they are for this kind of machine and with these features.
 ///
 /// # Errors
 /// cargo can't say.
-pub(super) fn metadata(root: &Path) -> Result<Metadata> {
+pub(super) fn metadata(root: &Path, features: &[&str]) -> Result<Metadata> {
     let platform = format!("--filter-platform={}", host()?);
     MetadataCommand::new()
         .current_dir(root)
+        .features(CargoOpt::SomeFeatures(
+            features.iter().map(|feature| (*feature).into()).collect(),
+        ))
         .other_options(vec!["--locked".into(), platform])
         .exec()
         .context("asking cargo for the packages")
@@ -140,7 +143,7 @@ mod tests {
 
     fn of_operator() -> Value {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let metadata = metadata(&root).unwrap();
+        let metadata = metadata(&root, &[]).unwrap();
         bill(&metadata, "lynx-operator", &BTreeSet::new(), "sha256:00").unwrap()
     }
 
@@ -158,6 +161,18 @@ mod tests {
         }
         let unlicensed = components.iter().find(|one| one["licenses"] == json!([]));
         assert_eq!(unlicensed, None);
+    }
+
+    #[test]
+    fn the_bill_of_an_agent_with_rdma_has_what_loads_libibverbs_and_that_of_one_without_has_not() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let loads_it = |features: &[&str]| {
+            let metadata = metadata(&root, features).unwrap();
+            let bill = bill(&metadata, "lynx-agent", &BTreeSet::new(), "sha256:00").unwrap();
+            let components = bill["components"].as_array().unwrap();
+            components.iter().any(|one| one["name"] == "ibverbs-sys")
+        };
+        assert!(loads_it(&[super::super::RDMA]) && !loads_it(&[]));
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(crate) struct Program {
 /// them asks for, so a program would else depend on which others were built with it.
 pub(crate) const PACKAGES: [&str; 4] = ["lynx", "lynx-agent", "lynx-operator", "lynx-pause"];
 
-/// Builds programs of [`PACKAGES`] and puts their stripped forms into `folder`, in the order of their names.
+/// Builds programs of [`PACKAGES`] with these features of theirs, and puts their stripped forms into `folder`, in the order of their names.
 ///
 /// # Errors
 /// Cargo or strip fail, or a release program contains a path of this machine.
@@ -45,13 +45,14 @@ pub(crate) fn build(
     root: &Path,
     profile: Profile,
     names: &[&str],
+    features: &[&str],
     folder: &Path,
 ) -> Result<Vec<Program>> {
     let release = match profile {
         Profile::Release => Some(Release::here(root)?),
         Profile::Dev => None,
     };
-    let built = compile(root, names, release.as_ref())?;
+    let built = compile(root, names, features, release.as_ref())?;
     let mut programs = Vec::new();
     for name in names {
         let executable = built.iter().find(|path| path.ends_with(name));
@@ -119,7 +120,12 @@ impl Release {
 }
 
 /// Runs cargo, and returns the programs that it says it has made.
-fn compile(root: &Path, names: &[&str], release: Option<&Release>) -> Result<Vec<PathBuf>> {
+fn compile(
+    root: &Path,
+    names: &[&str],
+    features: &[&str],
+    release: Option<&Release>,
+) -> Result<Vec<PathBuf>> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(root).stdout(Stdio::piped());
     cargo.args([
@@ -129,6 +135,7 @@ fn compile(root: &Path, names: &[&str], release: Option<&Release>) -> Result<Vec
     ]);
     cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
     cargo.args(names.iter().flat_map(|name| ["--bin", name]));
+    cargo.args(features.iter().flat_map(|feature| ["--features", feature]));
     if let Some(release) = release {
         cargo
             .arg("--release")
@@ -162,8 +169,11 @@ fn strip(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The shared libraries of a program, as its loader finds them.
-fn libraries(program: &Path) -> Result<BTreeSet<PathBuf>> {
+/// The shared libraries of a program or of a library, as the loader finds them.
+///
+/// # Errors
+/// One of them isn't there.
+pub(crate) fn libraries(program: &Path) -> Result<BTreeSet<PathBuf>> {
     let output = Command::new("ldd").arg(program).output();
     let output = output.context("starting ldd, which comes with the C library")?;
     let text = String::from_utf8(output.stdout)?;

@@ -107,7 +107,7 @@ fn devices(root: &Root) -> Vec<Finding> {
     vec![Finding::note(
         "RDMA",
         format!("{found}; this build has no RDMA"),
-        "nothing, where TCP is fine; otherwise a build with the feature rdma",
+        "nothing, where TCP is fine; otherwise an image of `make images ARGS=--rdma`, or a build with the feature rdma",
     )]
 }
 
