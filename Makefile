@@ -77,7 +77,7 @@ test-faults: toolchain model ## Faults with real processes in network namespaces
 	@$(CARGO) build --quiet -p lynx -p lynx-engine --bin lynx --example answer
 	@tests/faults/faults.py $(ARGS)
 
-test-rdma: toolchain ## Verbs on Soft-RoCE, in a virtual machine that QEMU emulates (ARGS="--only TEXT" or --console)
+test-rdma: toolchain model ## Verbs, links and agents on Soft-RoCE, in a virtual machine that QEMU emulates (ARGS="--only TEXT" or --console)
 	@scripts/need cmake libclang pkg-config libnl-headers libibverbs-headers qemu-system-x86_64 cpio depmod ip python3 readelf strip
 	@echo "  clippy    what is behind the feature rdma"
 	@$(CARGO) clippy --quiet --workspace --features lynx/rdma --all-targets -- -D warnings

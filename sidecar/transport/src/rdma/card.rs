@@ -277,6 +277,3 @@ impl Queue for Pair {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

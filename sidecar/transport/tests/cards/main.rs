@@ -11,6 +11,7 @@ mod ending;
 mod missing;
 #[path = "../link/pair.rs"]
 mod pair;
+mod pairs;
 #[path = "../link/transferring.rs"]
 mod transferring;
 

@@ -84,11 +84,12 @@ pub(crate) fn payload(
 ) -> SegmentPayload {
     let length = shape.segments[usize::from(segment.0)].1 as usize;
     let name = transfer.0 * 1_000_003 + u64::from(unit.0) * 1009 + u64::from(segment.0);
-    let bytes: Vec<u8> = (name..)
-        .step_by(7)
-        .take(length)
-        .map(|i| (i % 251).to_le_bytes()[0])
-        .collect();
+    // Which come again after so many: made at once, since a link whose thread is busy is taken for dead.
+    const PERIOD: usize = 251;
+    let period = (name..).step_by(7).take(PERIOD);
+    let period: Vec<u8> = period.map(|i| (i % 251).to_le_bytes()[0]).collect();
+    let mut bytes = period.repeat(length.div_ceil(PERIOD));
+    bytes.truncate(length);
     SegmentPayload {
         bytes: bytes.into(),
         checksum: name,

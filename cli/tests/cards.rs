@@ -1,0 +1,114 @@
+//! Agents and engines in processes of their own, whose links go over cards: Soft-RoCE in the virtual machine that `make test-rdma`
+//! starts, with `rxe0` on `veth0` (192.168.77.1). The processor is emulated there: few tokens, and nothing about time.
+#![cfg(test)]
+
+mod support;
+
+use std::sync::Arc;
+
+use lynx::chat::Chat;
+use lynx::cluster::{Cluster, RunSpec};
+use lynx::run::{Event, Method, Scenario};
+use lynx_agent::config::Role::{Decode, Prefill};
+use lynx_units::Width;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+const PROMPT: usize = 4;
+const ANSWER: u32 = 2;
+/// In which the emulated processor reads the prompt, however busy the real one is.
+const PATIENCE: &str = "5m";
+/// Nothing but the first words of each connection goes over the emulated link.
+const LINK_MEGABITS: u64 = 10_000;
+
+/// An agent of each role whose links go by RDMA alone, from the first card's address.
+async fn cluster() -> Cluster {
+    let options = support::options(LINK_MEGABITS, 1, 128);
+    let change = |config: &mut Value| {
+        config["transfer"]["transport"] = json!("rdma");
+        config["transfer"]["rdma"] = json!({"device": "rxe0", "gidIndex": 1});
+        config["transfer"]["deadline"] = json!(PATIENCE);
+        config["telemetry"]["log"] = json!("info");
+    };
+    Cluster::start_with(&options, change).await.unwrap()
+}
+
+fn spec() -> RunSpec {
+    let chat = Chat::open(&support::model()).unwrap();
+    let text = include_str!("../../profiles/calibration/prose.txt");
+    RunSpec {
+        method: Method::LynxExact,
+        prompt: chat.tokenizer().prompt(text).unwrap()[..PROMPT].to_vec(),
+        max_tokens: ANSWER,
+        temperature: 0.0,
+        seed: 0,
+        anchor: Width::from_bits(4),
+    }
+}
+
+/// The answer, where both nodes have forgotten the prompt.
+async fn answer(cluster: &mut Cluster, spec: &RunSpec) -> Vec<u32> {
+    cluster.prepare(Scenario::Cold, &spec.prompt).await.unwrap();
+    cluster.run(spec, |_| {}).await.unwrap().tokens
+}
+
+/// Leaves in the middle: while the first layer's KV travels, the others aren't there yet.
+async fn leave(cluster: &mut Cluster, spec: &RunSpec) {
+    cluster.prepare(Scenario::Cold, &spec.prompt).await.unwrap();
+    let moment = Arc::new(Notify::new());
+    let here = Arc::clone(&moment);
+    let watch = move |event: &Event| {
+        if matches!(event, Event::PrefillLayer { .. }) {
+            here.notify_one();
+        }
+    };
+    tokio::select! {
+        outcome = cluster.run(spec, watch) => panic!("it was over before anybody left: {outcome:?}"),
+        () = moment.notified() => {}
+    }
+    let cancelled = "lynx_transfers_total{outcome=\"cancelled\"}";
+    while cluster.metric(Prefill, 0, cancelled).await.unwrap() == 0.0 {}
+}
+
+/// Kills the prefill node's agent in the middle: the decode node computes the prompt by itself.
+async fn answer_of_one(cluster: &mut Cluster, spec: &RunSpec) -> Vec<u32> {
+    cluster.prepare(Scenario::Cold, &spec.prompt).await.unwrap();
+    let processes = cluster.processes();
+    let of_prefill = |(name, _): &&(String, u32)| name == "the prefill node's agent";
+    let mut process = processes.iter().find(of_prefill).map(|(_, id)| *id);
+    let watch = |event: &Event| {
+        if matches!(event, Event::PrefillLayer { .. })
+            && let Some(process) = process.take()
+        {
+            support::signal("-KILL", process);
+        }
+    };
+    cluster.run(spec, watch).await.unwrap().tokens
+}
+
+/// Whether the link goes by RDMA, how many didn't that should have, and how many transfers were complete.
+async fn figures(cluster: &Cluster) -> [f64; 3] {
+    let mut figures = [0.0; 3];
+    let series = [
+        "lynx_link_rdma",
+        "lynx_links_without_rdma_total",
+        "lynx_transfers_total{outcome=\"complete\"}",
+    ];
+    for (figure, series) in figures.iter_mut().zip(series) {
+        *figure = cluster.metric(Decode, 0, series).await.unwrap();
+    }
+    figures
+}
+
+#[tokio::test]
+async fn an_answer_by_rdma_is_that_of_one_node_also_after_a_client_and_a_peer_left_in_the_middle() {
+    let spec = spec();
+    let mut cluster = cluster().await;
+    let by_rdma = answer(&mut cluster, &spec).await;
+    assert_eq!(by_rdma.len(), ANSWER as usize);
+    assert_eq!(figures(&cluster).await, [1.0, 0.0, 1.0]);
+    leave(&mut cluster, &spec).await;
+    assert_eq!(answer(&mut cluster, &spec).await, by_rdma);
+    assert_eq!(figures(&cluster).await, [1.0, 0.0, 2.0]);
+    assert_eq!(answer_of_one(&mut cluster, &spec).await, by_rdma);
+}
