@@ -113,7 +113,7 @@ mod cards {
 
     fn cards(carriers: &Carriers, only_rdma: bool) -> Carriage {
         let cards = Cards::new(carriers.choice.clone(), carriers.paths, carriers.memory);
-        Carriage::by(Arc::new(cards), only_rdma)
+        Carriage::by(Arc::new(cards.with_rails(carriers.rails)), only_rdma)
     }
 
     pub(super) fn required(carriers: &Carriers) -> Result<Carriage, CarriageError> {

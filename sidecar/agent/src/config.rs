@@ -202,6 +202,8 @@ pub struct Carriers {
     pub transport: Transport,
     /// Which card.
     pub choice: Choice,
+    /// How many cards a link goes by at most.
+    pub rails: u8,
     /// How packets of anchors and of residuals travel.
     pub paths: [RdmaPath; 2],
     /// Memory that links may have registered with cards, in all.

@@ -140,7 +140,7 @@ impl Dialler {
         let ticket = Ticket::draw().map_err(|error| failed(error.into()))?;
         let besides = Besides {
             ticket: Some(ticket.clone()),
-            endpoint: None,
+            endpoints: Vec::new(),
             without_rdma: why.map(str::to_owned),
         };
         let ((anchor, peer, why), (residual, ..)) = tokio::try_join!(
@@ -227,7 +227,7 @@ impl Dialler {
             None => None,
         };
         let info = self.config.info.encode(&Besides {
-            endpoint: prepared.as_ref().map(Prepared::endpoint),
+            endpoints: prepared.as_ref().map_or(Vec::new(), Prepared::endpoints),
             ..besides
         });
         let hello = handshake::hello(self.epoch, priority, self.link, &info);
@@ -241,10 +241,10 @@ impl Dialler {
         match answer.frame {
             Frame::HelloAck(peer) => {
                 let (info, besides) = PeerInfo::decode(&peer);
-                let stream = match prepared.zip(besides.endpoint) {
+                let stream = match prepared.filter(|_| !besides.endpoints.is_empty()) {
                     None => stream,
-                    Some((here, there)) => {
-                        let paired = here.connect(&there).map_err(no_rdma)?;
+                    Some(here) => {
+                        let paired = here.connect(&besides.endpoints).map_err(no_rdma)?;
                         stream.upgrade(paired, true).await.map_err(no_rdma)?
                     }
                 };

@@ -15,7 +15,7 @@ use lynx_tls::Credentials;
 use crate::anteroom::{Anteroom, Spoken, given_up};
 use crate::handshake::{Connected, HandshakeError, LinkConfig, PATIENCE, hear, say};
 use crate::peer::Besides;
-use crate::rdma::{Endpoint, NO_CARD, NOT_OFFERED, Paired, Prepared};
+use crate::rdma::{Endpoint, NO_CARD, NOT_OFFERED, Paired};
 use crate::stream::Stream;
 use crate::{PeerInfo, Ticket, secure, socket};
 
@@ -78,7 +78,7 @@ struct Half {
     epoch: Epoch,
     info: PeerInfo,
     ticket: Ticket,
-    endpoint: Option<Endpoint>,
+    endpoints: Vec<Option<Endpoint>>,
     /// Why it isn't by RDMA, on a side that has it.
     without_rdma: Option<String>,
     version: u16,
@@ -300,7 +300,7 @@ async fn introduction(
         epoch: packet.epoch,
         info,
         ticket: besides.ticket.ok_or(HandshakeError::Unexpected)?,
-        endpoint: besides.endpoint,
+        endpoints: besides.endpoints,
         // Until this side has looked.
         without_rdma: besides.without_rdma,
         version: hello.version,
@@ -323,19 +323,19 @@ async fn reply(
 
 /// Takes it; by RDMA where both sides have it, from this side's answer on.
 async fn take(mut half: Half, config: &LinkConfig) -> Result<Greeted, HandshakeError> {
-    let (prepared, why) = match prepare(&half, config).await {
-        Ok(prepared) => (prepared, None),
+    let (paired, why) = match pair(&half, config).await {
+        Ok(paired) => (paired, None),
         Err(why) if config.only_rdma => {
             return turn_away(half, Reason::new(Code::Rejected, &why)).await;
         }
         Err(why) => (None, Some(why)),
     };
-    let (endpoint, paired) = prepared.unzip();
+    let endpoints = paired.as_ref().map(Paired::endpoints);
     let besides = Besides {
         ticket: None,
-        endpoint,
+        endpoints: endpoints.unwrap_or_default().to_vec(),
         // Of interest to those who have offered.
-        without_rdma: half.endpoint.as_ref().and(why.clone()),
+        without_rdma: why.clone().filter(|_| !half.endpoints.is_empty()),
     };
     half.without_rdma = why;
     let info = config.info.encode(&besides);
@@ -347,24 +347,21 @@ async fn take(mut half: Half, config: &LinkConfig) -> Result<Greeted, HandshakeE
     Ok(Greeted::Taken(half))
 }
 
-/// A queue pair that is connected with the one that the peer offers, where this side has cards.
-async fn prepare(half: &Half, config: &LinkConfig) -> Result<Option<(Endpoint, Paired)>, String> {
+/// Queue pairs that are connected with those that the peer offers, where this side has cards.
+async fn pair(half: &Half, config: &LinkConfig) -> Result<Option<Paired>, String> {
     let Some(adapter) = &config.adapter else {
         return match config.only_rdma {
             true => Err(NO_CARD.to_owned()),
             false => Ok(None),
         };
     };
-    let there = half.endpoint.as_ref().ok_or_else(|| {
+    if half.endpoints.is_empty() {
         let why = half.without_rdma.as_ref();
-        why.map_or(NOT_OFFERED.to_owned(), |why| format!("of the peer: {why}"))
-    })?;
-    let paired = async {
-        let prepared = Prepared::new(adapter, half.stream.tcp(), half.priority).await?;
-        Ok((prepared.endpoint(), prepared.connect(there)?))
-    };
-    let paired: io::Result<_> = paired.await;
-    paired.map(Some).map_err(|error| error.to_string())
+        return Err(why.map_or(NOT_OFFERED.to_owned(), |why| format!("of the peer: {why}")));
+    }
+    let paired = Paired::facing(adapter, half.stream.tcp(), half.priority, &half.endpoints);
+    let paired = paired.await.map_err(|error| error.to_string())?;
+    Ok(Some(paired))
 }
 
 async fn turn_away(mut half: Half, reason: Reason) -> Result<Greeted, HandshakeError> {

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Ticket;
-use crate::rdma::Endpoint;
+use crate::rdma::{Endpoint, MOST_RAILS};
 
 /// The keys of lines that are no facts.
 const TICKET: &str = "ticket";
 const ENDPOINT: &str = "endpoint";
 const WITHOUT_RDMA: &str = "without-rdma";
+
+/// What stands for a queue pair that there isn't.
+const NONE: &str = "-";
 
 /// The longest reason that a peer is told, in bytes.
 const REASON: usize = 512;
@@ -18,16 +21,19 @@ const REASON: usize = 512;
 pub struct Besides {
     /// What names the link over peer control.
     pub ticket: Option<Ticket>,
-    /// Where this side's queue pair for the connection is.
-    pub endpoint: Option<Endpoint>,
+    /// Where this side's queue pairs for the connection are, rail by rail; none for a rail of the peer's that it has no card for.
+    pub endpoints: Vec<Option<Endpoint>>,
     /// Why there is none, on a side that would have had one.
     pub without_rdma: Option<String>,
 }
 
 impl Besides {
     /// The most that it adds to a Hello.
-    pub(crate) const ENCODED: usize =
-        Ticket::ENCODED + Endpoint::ENCODED + WITHOUT_RDMA.len() + "=\n".len() + REASON;
+    pub(crate) const ENCODED: usize = Ticket::ENCODED
+        + MOST_RAILS * Endpoint::ENCODED
+        + WITHOUT_RDMA.len()
+        + "=\n".len()
+        + REASON;
 }
 
 /// What a node says about itself when a link comes up: a name for people, and facts that must be the same on both sides
@@ -87,8 +93,9 @@ impl PeerInfo {
         if let Some(ticket) = &besides.ticket {
             lines.extend([TICKET, "=", ticket.secret(), "\n"]);
         }
-        if let Some(endpoint) = &besides.endpoint {
-            lines.extend([ENDPOINT, "=", &endpoint.encode(), "\n"]);
+        for endpoint in &besides.endpoints {
+            let endpoint = endpoint.as_ref().map_or(NONE.to_owned(), Endpoint::encode);
+            lines.extend([ENDPOINT, "=", &endpoint, "\n"]);
         }
         if let Some(why) = &besides.without_rdma {
             let why = one_line(why);
@@ -116,11 +123,17 @@ impl PeerInfo {
         for line in text.split_terminator('\n') {
             let (key, value) = line.split_once('=').unwrap_or((line, ""));
             let place = head.iter().position(|known| *known == key);
-            head = place.map_or(&[], |place| &head[place + 1..]);
+            // There may be one for each rail.
+            let after = usize::from(key != ENDPOINT);
+            head = place.map_or(&[], |place| &head[place + after..]);
             match place.map(|_| key) {
                 Some("name") => value.clone_into(&mut info.name),
                 Some(TICKET) => besides.ticket = Ticket::parse(value),
-                Some(ENDPOINT) => besides.endpoint = Endpoint::decode(value),
+                Some(ENDPOINT) => {
+                    besides.endpoints.push(Endpoint::decode(value));
+                    // A link has no more rails.
+                    besides.endpoints.truncate(MOST_RAILS);
+                }
                 Some(_) => besides.without_rdma = Some(value.to_owned()),
                 None => drop(info.facts.insert(key.to_owned(), value.to_owned())),
             }
@@ -147,21 +160,21 @@ mod tests {
             .with("profile", "a=b")
             .with("co=dec\n", "1");
         let ticket = Some(Ticket::draw().unwrap());
-        let endpoint = Some(Endpoint::of_tests());
-        let besides = |ticket: &Option<Ticket>, endpoint| Besides {
+        let endpoint = vec![Some(Endpoint::of_tests()), None];
+        let besides = |ticket: &Option<Ticket>, endpoints: &Vec<_>| Besides {
             ticket: ticket.clone(),
-            endpoint,
+            endpoints: endpoints.clone(),
             without_rdma: None,
         };
         let without = Besides {
             without_rdma: Some("ü".repeat(REASON / 2)),
-            ..besides(&ticket, endpoint)
+            ..besides(&ticket, &vec![Some(Endpoint::of_tests()); MOST_RAILS])
         };
         for besides in [
             Besides::default(),
-            besides(&ticket, None),
-            besides(&None, endpoint),
-            besides(&ticket, endpoint),
+            besides(&ticket, &Vec::new()),
+            besides(&None, &endpoint),
+            besides(&ticket, &endpoint),
             without,
         ] {
             let bytes = info.encode(&besides);

@@ -24,8 +24,11 @@
 mod card;
 mod endpoint;
 mod incoming;
+mod number;
 mod outgoing;
 mod queue;
+mod rail;
+mod rails;
 #[cfg(feature = "rdma")]
 mod room;
 mod stream;
@@ -36,7 +39,7 @@ mod tests;
 pub use card::Cards;
 pub use endpoint::Endpoint;
 pub use queue::{Adapter, Completion, Queue, Route, Sizes};
-pub(crate) use stream::{Paired, Prepared, Remote};
+pub(crate) use stream::{MOST_RAILS, Paired, Prepared, Remote};
 
 /// What is known of a peer without RDMA that doesn't say why: it is configured so, or of a build without.
 pub(crate) const NOT_OFFERED: &str = "the peer takes no part in RDMA";

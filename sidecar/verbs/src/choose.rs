@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::str::FromStr;
 
-use crate::gid::{GidEntry, GidKind};
+use crate::gid::{Gid, GidEntry, GidKind};
 
 /// What an operator wants: `mlx5_0`, `mlx5_0:1` or `mlx5_0:1:3`, that is device, port, index of the GID. `*` is any device, or any
 /// port; what is left out at the end is any, too.
@@ -161,6 +161,27 @@ pub fn choose<'a>(
         peer,
         there: list(fitting.iter().copied()),
     })
+}
+
+/// The GIDs for more rails of a link whose first goes from `first`: one of each other active port with RoCEv2, in the order of the
+/// entries. Without an address of a network there is none: which peers it reaches couldn't be told.
+pub fn others<'a>(entries: &'a [GidEntry], first: Gid) -> Vec<&'a GidEntry> {
+    let port = |entry: &'a GidEntry| (entry.device.as_str(), entry.port);
+    let of_first = entries.iter().filter(|entry| entry.gid == first);
+    let mut taken: Vec<_> = of_first.map(port).collect();
+    let is_of_network = |entry: &&GidEntry| match entry.gid.address() {
+        IpAddr::V4(address) => !address.is_link_local(),
+        IpAddr::V6(address) => !address.is_unicast_link_local(),
+    };
+    let usable = |entry: &&GidEntry| entry.kind == GidKind::RoceV2 && entry.active;
+    let mut found = Vec::new();
+    for entry in entries.iter().filter(usable).filter(is_of_network) {
+        if !taken.contains(&port(entry)) {
+            taken.push(port(entry));
+            found.push(entry);
+        }
+    }
+    found
 }
 
 fn list<'a>(entries: impl Iterator<Item = &'a GidEntry>) -> String {

@@ -50,7 +50,7 @@ mod survey;
 #[cfg(feature = "rdma")]
 mod wakeups;
 
-pub use choose::{Choice, ChoiceError, ChooseError, choose, source_towards};
+pub use choose::{Choice, ChoiceError, ChooseError, choose, others, source_towards};
 pub use completion::{Completion, Failure, Outcome};
 pub use endpoint::{Endpoint, Mtu, Path, Target};
 pub use gid::{Gid, GidEntry, GidKind};

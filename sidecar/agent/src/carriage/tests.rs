@@ -8,6 +8,7 @@ fn carriers(transport: Transport) -> Carriers {
         transport,
         choice: Choice::default(),
         paths: [Path::default(); 2],
+        rails: 1,
         memory: Bytes::from_mib(64),
     }
 }

@@ -137,6 +137,7 @@ fn carriers(reader: &mut Reader) -> Carriers {
             port: reader.optional(path::RDMA_PORT, |text| number(text, 1, u8::MAX)),
             index: reader.optional(path::RDMA_GID_INDEX, |text| text.parse().ok()),
         },
+        rails: reader.one(path::RDMA_RAILS, |text| number(text, 1, 4)),
         memory: reader.one(path::RDMA_MEMORY, values::bytes),
     }
 }

@@ -43,7 +43,7 @@ fn a_whole_file_is_read() {
           deadline: 250ms
           receiveBuffer: 1Gi
           transport: rdma
-          rdma: {device: mlx5_1, port: 1, gidIndex: 3, memory: 2Gi, anchor: {serviceLevel: 3, trafficClass: 104}}
+          rdma: {device: mlx5_1, port: 1, gidIndex: 3, rails: 2, memory: 2Gi, anchor: {serviceLevel: 3, trafficClass: 104}}
         http: {maxBody: 64Ki, admin: true}
         drain: {deadline: 1h5m}
         telemetry: {otlpEndpoint: 'http://collector:4317', sampling: 0.25, logFormat: json, log: debug}";
@@ -62,6 +62,7 @@ fn a_whole_file_is_read() {
     assert_eq!(carriers.transport, Transport::Rdma);
     assert_eq!(carriers.choice.to_string(), "mlx5_1:1:3");
     assert_eq!(carriers.memory, Bytes::new(2 << 30));
+    assert_eq!(carriers.rails, 2);
     let classes = carriers
         .paths
         .map(|path| (path.service_level, path.traffic_class));
@@ -141,6 +142,7 @@ fn values_out_of_range_are_refused() {
         "{transfer: {rdma: {device: 'mlx5_0:1'}}}",
         "{transfer: {rdma: {port: 0}}}",
         "{transfer: {rdma: {gidIndex: 256}}}",
+        "{transfer: {rdma: {rails: 5}}}",
         "{transfer: {rdma: {anchor: {serviceLevel: 8}}}}",
         "{transfer: {rdma: {residual: {trafficClass: 256}}}}",
         "{transfer: {receiveBuffer: 99999999999999Gi}}",

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -13,6 +14,10 @@ use std::task::{Context, Poll, Waker};
 use lynx_units::Priority;
 
 use crate::rdma::{Adapter, Completion, Endpoint, Queue, Route, Sizes};
+
+/// How often a write to a peer that has failed is tried, on average.
+const TRIES: u32 = 16;
+const RETRIES_OVER: &str = "transport retry counter exceeded";
 
 /// The model.
 #[derive(Clone, Debug)]
@@ -35,6 +40,8 @@ pub struct FabricCounts {
     pub not_ready: u64,
     /// The most that any queue pair had under way at a time.
     pub most_under_way: usize,
+    /// Likewise, in bytes.
+    pub most_bytes_under_way: u64,
 }
 
 #[derive(Debug, Default)]
@@ -45,12 +52,15 @@ struct State {
     counts: FabricCounts,
     is_out: bool,
     longest: Option<usize>,
+    cards: u8,
 }
 
 /// One queue pair.
 #[derive(Debug)]
 struct Pair {
     sizes: Sizes,
+    card: u8,
+    is_failed: bool,
     key: u32,
     ring: Vec<u8>,
     staging: Vec<u8>,
@@ -79,11 +89,17 @@ struct End {
 }
 
 impl Fabric {
-    /// Without queue pairs. The seed decides when writes happen.
+    /// Without queue pairs, and with one card. The seed decides when writes happen.
     pub fn new(seed: u64) -> Self {
+        Self::with_cards(seed, 1)
+    }
+
+    /// With so many cards, each of which reaches itself alone.
+    pub fn with_cards(seed: u64, cards: u8) -> Self {
         let state = State {
             random: seed,
             next: 1,
+            cards,
             ..State::default()
         };
         Self {
@@ -105,7 +121,27 @@ impl Fabric {
     pub fn fail(&self) {
         let mut state = self.state();
         for pair in state.pairs.values_mut() {
-            pair.fail("transport retry counter exceeded");
+            pair.fail(RETRIES_OVER);
+        }
+    }
+
+    /// One side's queue pairs on a card fail, or both's, and of what they had some is with the peer, though nobody is told. Whose, and
+    /// what, the seed decides.
+    pub fn fail_card(&self, card: u8) {
+        let mut state = self.state();
+        let on_card = state.pairs.iter().filter(|(_, pair)| pair.card == card);
+        let numbers: Vec<u32> = on_card.map(|(number, _)| *number).collect();
+        let of = state.draw() % 3;
+        for (number, side) in numbers.into_iter().zip([0, 1].into_iter().cycle()) {
+            if of == side {
+                continue;
+            }
+            while state.draw().is_multiple_of(2) && state.happen(number) {}
+            if let Some(pair) = state.pairs.get_mut(&number) {
+                let told = |completion: &Completion| matches!(completion, Completion::Received(_));
+                pair.completions.retain(told);
+                pair.fail("the model's card has failed");
+            }
         }
     }
 
@@ -124,8 +160,38 @@ impl Fabric {
     }
 }
 
+/// The address of a card but the first, whose address is any.
+fn address(card: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, card])
+}
+
 impl Adapter for Fabric {
     fn queue(&self, _: Route, _: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
+        self.queue_on(0, sizes)
+    }
+
+    fn others(&self, _: &Endpoint) -> Vec<Route> {
+        let addresses = (1..self.state().cards).map(address);
+        let routes = addresses.map(|own| Route { peer: own, own });
+        routes.collect()
+    }
+
+    fn towards(&self, there: &Endpoint) -> Option<Route> {
+        let peer = Ipv6Addr::from(there.gid).to_canonical();
+        let known = (1..self.state().cards).map(address);
+        let mut known = known.filter(|own| *own == peer);
+        known.next().map(|own| Route { peer, own })
+    }
+
+    fn rail(&self, route: Route, _: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
+        let mut cards = 1..self.state().cards;
+        let card = cards.find(|card| address(*card) == route.own);
+        self.queue_on(card.unwrap_or(0), sizes)
+    }
+}
+
+impl Fabric {
+    fn queue_on(&self, card: u8, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
         let mut state = self.state();
         if state.is_out {
             return Err(io::Error::other("the model has no room for a queue pair"));
@@ -135,6 +201,8 @@ impl Adapter for Fabric {
         let key = state.draw();
         let pair = Pair {
             sizes,
+            card,
+            is_failed: false,
             key,
             ring: vec![0; sizes.ring as usize],
             staging: vec![0; sizes.staging as usize],
@@ -161,7 +229,9 @@ impl Queue for End {
         Endpoint {
             queue_pair: self.number,
             packet: 0,
-            gid: [0; 16],
+            gid: Ipv4Addr::from([192, 0, 2, pair.card])
+                .to_ipv6_mapped()
+                .octets(),
             lid: 0,
             mtu: 4096,
             address: 0,
@@ -209,6 +279,13 @@ impl Queue for End {
         self.post(part, to, Some((immediate, told)))
     }
 
+    fn end(&mut self) {
+        let mut state = self.fabric.state();
+        if let Some(pair) = state.pairs.get_mut(&self.number) {
+            pair.fail("the queue pair was ended");
+        }
+    }
+
     fn poll(&mut self) -> Option<Completion> {
         let mut state = self.fabric.state();
         state.step();
@@ -244,6 +321,10 @@ impl End {
         let Some(pair) = state.pairs.get_mut(&self.number) else {
             return Err(io::Error::other("the queue pair is gone"));
         };
+        if pair.is_failed {
+            pair.fail("the queue pair is in its error state");
+            return Ok(());
+        }
         if pair.posted.len() == pair.sizes.sends as usize {
             return Err(io::Error::other("the send queue is full"));
         }
@@ -267,12 +348,15 @@ impl End {
             immediate,
         });
         let under_way = pair.posted.len();
+        let bytes_under_way = pair.posted.iter().map(|posted| posted.part.len() as u64);
+        let bytes_under_way = bytes_under_way.sum();
         let counts = &mut state.counts;
         counts.bytes += bytes;
         counts.requests += 1;
         counts.long += u64::from(bytes > 1024);
         counts.signalled += u64::from(immediate.is_some_and(|(_, told)| told));
         counts.most_under_way = counts.most_under_way.max(under_way);
+        counts.most_bytes_under_way = counts.most_bytes_under_way.max(bytes_under_way);
         Ok(())
     }
 }
@@ -318,6 +402,15 @@ impl State {
         let Some(there) = self.pairs.get_mut(&to.queue_pair) else {
             return false;
         };
+        // Who has failed doesn't answer: some tries later that is known here.
+        if there.is_failed {
+            if self.draw().is_multiple_of(TRIES)
+                && let Some(here) = self.pairs.get_mut(&number)
+            {
+                here.fail(RETRIES_OVER);
+            }
+            return false;
+        }
         if let Some((immediate, _)) = immediate {
             if there.receives == 0 {
                 self.counts.not_ready += 1;
@@ -351,6 +444,7 @@ impl State {
 
 impl Pair {
     fn fail(&mut self, why: &str) {
+        self.is_failed = true;
         self.posted.clear();
         self.completions
             .push_back(Completion::Failed(why.to_owned()));

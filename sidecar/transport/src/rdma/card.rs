@@ -11,8 +11,8 @@ use std::task::{Context as Waking, Poll};
 
 use lynx_units::{Bytes, Priority};
 use lynx_verbs::{
-    CallError, Choice, CompletionQueue, Context, Domain, Gid, Library, Local, Mtu, Outcome, Path,
-    QueuePair, Ring, Staging, Target, Wakeups, Write, choose,
+    CallError, Choice, CompletionQueue, Context, Domain, Gid, GidEntry, Library, Local, Mtu,
+    Outcome, Path, QueuePair, Ring, Staging, Target, Wakeups, Write, choose, source_towards,
 };
 
 use super::room::{Room, Taken};
@@ -20,6 +20,10 @@ use super::{Adapter, Completion, Endpoint, Queue, Route, Sizes};
 
 /// Up to how many bytes a write carries its payload in the request: a frame without a chunk.
 const INLINE: u32 = 64;
+
+/// How long a card waits for an answer where there are other rails, as the exponent of 4 µs: 17 ms, eight times until the rail has failed
+/// (cards may take up to four times as long). What waits for the next message meanwhile has to live through it.
+const RAILS_TIMEOUT: u8 = 12;
 
 /// The number of all writes: those that are told complete in their order.
 const WRITE: u64 = 0;
@@ -34,6 +38,8 @@ pub struct Cards {
     choice: Choice,
     /// By [`Priority::index`].
     paths: [Path; 2],
+    /// How many cards a link goes by at most.
+    rails: usize,
     room: Arc<Room>,
     /// The devices that are open as long as a queue pair is on them, by name.
     open: Mutex<HashMap<String, Weak<Context>>>,
@@ -46,8 +52,26 @@ impl Cards {
         Self {
             choice,
             paths,
+            rails: 1,
             room: Room::new(memory),
             open: Mutex::default(),
+        }
+    }
+
+    /// The same with up to so many cards for each link: the one of the rule, and others with an address in a network of the peer's. Each has
+    /// to fail before the link is taken for dead.
+    #[must_use]
+    pub fn with_rails(self, rails: u8) -> Self {
+        let mut paths = self.paths;
+        if rails > 1 {
+            for path in &mut paths {
+                path.timeout = path.timeout.min(RAILS_TIMEOUT);
+            }
+        }
+        Self {
+            rails: rails.into(),
+            paths,
+            ..self
         }
     }
 
@@ -73,11 +97,52 @@ impl Cards {
 
 impl Adapter for Cards {
     fn queue(&self, route: Route, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
-        let taken = self.room.take(sizes.ring.into(), sizes.staging.into())?;
-        let library = Library::open().map_err(told)?;
-        let gids = library.gids().map_err(told)?;
+        let (library, gids) = gids()?;
         let gid = choose(&gids, Some(&self.choice), route.peer, Some(route.own)).map_err(told)?;
-        let device = self.device(&library, &gid.device)?;
+        self.pair(&library, gid, on, sizes)
+    }
+
+    fn others(&self, first: &Endpoint) -> Vec<Route> {
+        let others = self.rails.saturating_sub(1);
+        if others == 0 {
+            return Vec::new();
+        }
+        let gids = gids().map_or(Vec::new(), |(_, gids)| gids);
+        let found = lynx_verbs::others(&gids, Gid(first.gid));
+        let addresses = found.into_iter().map(|entry| entry.gid.address());
+        let routes = addresses.map(|own| Route { peer: own, own });
+        routes.take(others).collect()
+    }
+
+    fn towards(&self, there: &Endpoint) -> Option<Route> {
+        if self.rails < 2 {
+            return None;
+        }
+        let peer = Gid(there.gid).address();
+        let (_, gids) = gids().ok()?;
+        let gid = choose(&gids, None, peer, source_towards(peer).ok()).ok()?;
+        let own = gid.gid.address();
+        Some(Route { peer, own })
+    }
+
+    fn rail(&self, route: Route, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
+        let (library, gids) = gids()?;
+        let gid = choose(&gids, None, route.own, Some(route.own)).map_err(told)?;
+        self.pair(&library, gid, on, sizes)
+    }
+}
+
+impl Cards {
+    /// A queue pair with this GID.
+    fn pair(
+        &self,
+        library: &Library,
+        gid: &GidEntry,
+        on: Priority,
+        sizes: Sizes,
+    ) -> io::Result<Box<dyn Queue>> {
+        let taken = self.room.take(sizes.ring.into(), sizes.staging.into())?;
+        let device = self.device(library, &gid.device)?;
         let domain = Domain::new(&device).map_err(told)?;
         let work = sizes.sends + sizes.receives;
         let queue = CompletionQueue::new(&device, work).map_err(told)?;
@@ -104,6 +169,13 @@ impl Adapter for Cards {
             _taken: taken,
         }))
     }
+}
+
+/// libibverbs, and the GIDs of all cards.
+fn gids() -> io::Result<(Library, Vec<GidEntry>)> {
+    let library = Library::open().map_err(told)?;
+    let gids = library.gids().map_err(told)?;
+    Ok((library, gids))
 }
 
 /// An error with its causes, in one line.
@@ -261,6 +333,11 @@ impl Queue for Pair {
         told: bool,
     ) -> io::Result<()> {
         self.post(part, to, Some(immediate), told)
+    }
+
+    fn end(&mut self) {
+        // Where the card refuses even this, it has nothing left to end.
+        drop(self.pair.fail());
     }
 
     fn poll(&mut self) -> Option<Completion> {

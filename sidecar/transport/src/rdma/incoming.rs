@@ -3,10 +3,15 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::number::Number;
 use super::outgoing::{LONGEST, MOST_UNTAKEN};
 
-/// The bit of an immediate that says that it counts messages taken out, and not the bytes of one.
-const TAKEN: u32 = 1 << 31;
+/// The bit of an immediate that says that it is a word, and not a message's.
+const WORD: u32 = 1 << 31;
+/// The bit of a word that says that it names a rail, and doesn't count messages taken out.
+const OUT: u32 = 1 << 30;
+/// How many bits of a message's immediate are its length; its number is above them.
+const LENGTH_BITS: u32 = 19;
 /// After so many messages at most the peer is told that they are taken out: it has as many more.
 const TELL_MESSAGES: usize = MOST_UNTAKEN / 2;
 
@@ -28,25 +33,32 @@ pub(crate) enum Violation {
 /// What an immediate says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Immediate {
-    /// A message of so many bytes has been written.
-    Message(u32),
+    /// A message of this number and so many bytes has been written.
+    Message(Number, u32),
     /// So many messages were taken out on the other side.
     Taken(u32),
+    /// This rail has failed on the other side.
+    Out(u32),
 }
 
 impl Immediate {
-    pub(crate) const fn encode(self) -> u32 {
+    pub(crate) fn encode(self) -> u32 {
         match self {
-            Self::Message(bytes) => bytes,
-            Self::Taken(messages) => messages | TAKEN,
+            Self::Message(number, bytes) => bytes | u32::from(number.get()) << LENGTH_BITS,
+            Self::Taken(messages) => messages | WORD,
+            Self::Out(rail) => rail | WORD | OUT,
         }
     }
 
-    pub(crate) const fn decode(immediate: u32) -> Self {
-        if immediate & TAKEN == 0 {
-            Self::Message(immediate)
-        } else {
-            Self::Taken(immediate & !TAKEN)
+    pub(crate) fn decode(immediate: u32) -> Self {
+        let rest = immediate & !(WORD | OUT);
+        match (immediate & WORD != 0, immediate & OUT != 0) {
+            (false, _) => {
+                let number = Number::of(immediate >> LENGTH_BITS);
+                Self::Message(number, immediate & ((1 << LENGTH_BITS) - 1))
+            }
+            (true, false) => Self::Taken(rest),
+            (true, true) => Self::Out(rest),
         }
     }
 }
@@ -56,33 +68,42 @@ impl Immediate {
 pub(crate) struct Incoming {
     /// The length of the ring.
     ring: u32,
-    /// Where the next byte is taken out.
-    at: u32,
-    /// The lengths of the messages that are not all taken out, and their sum.
-    messages: VecDeque<u32>,
+    /// Where the next message will be.
+    end: u32,
+    /// What isn't given back yet, in the order in which it came.
+    messages: VecDeque<Message>,
+    /// The sum of their lengths.
     held: u32,
-    /// How much of the first of them is.
-    taken_of_first: u32,
-    /// Messages that were taken out without the peer being told, and their bytes.
+    /// Messages that were given back without the peer being told, and their bytes.
     untold: u32,
     untold_bytes: u32,
+}
+
+/// A message in the ring.
+#[derive(Debug)]
+struct Message {
+    number: Number,
+    /// Where it begins.
+    at: u32,
+    length: u32,
+    /// How much of it is taken out.
+    taken: u32,
 }
 
 impl Incoming {
     pub(crate) fn new(ring: u32) -> Self {
         Self {
             ring,
-            at: 0,
+            end: 0,
             messages: VecDeque::with_capacity(MOST_UNTAKEN),
             held: 0,
-            taken_of_first: 0,
             untold: 0,
             untold_bytes: 0,
         }
     }
 
     /// The peer has written a message.
-    pub(crate) fn arrived(&mut self, bytes: u32) -> Result<(), Violation> {
+    pub(crate) fn arrived(&mut self, number: Number, bytes: u32) -> Result<(), Violation> {
         if bytes == 0 || bytes as usize > LONGEST {
             return Err(Violation::Length(bytes));
         }
@@ -91,34 +112,50 @@ impl Incoming {
         if bytes > room || is_one_too_many {
             return Err(Violation::Overrun);
         }
-        self.messages.push_back(bytes);
+        self.messages.push_back(Message {
+            number,
+            at: self.end,
+            length: bytes,
+            taken: 0,
+        });
+        self.end = (self.end + bytes) % self.ring;
         self.held += bytes;
         Ok(())
     }
 
-    /// Where the next bytes are in the ring, as far as they are in one piece, and no more than so many; `None` where there
-    /// are none.
-    pub(crate) fn next(&self, most: usize) -> Option<Range<usize>> {
+    /// Where the next bytes of this message are in the ring, as far as they are in one piece, and no more than so many; `None` where
+    /// it isn't here, or all of it was taken out.
+    pub(crate) fn next(&self, number: Number, most: usize) -> Option<Range<usize>> {
         let most = u32::try_from(most).unwrap_or(u32::MAX);
-        let unread = self.held - self.taken_of_first;
-        let bytes = unread.min(self.ring - self.at).min(most);
-        (bytes > 0).then(|| self.at as usize..(self.at + bytes) as usize)
+        let mut messages = self.messages.iter();
+        let message = messages.find(|message| message.number == number)?;
+        let start = (message.at + message.taken) % self.ring;
+        let unread = message.length - message.taken;
+        let bytes = unread.min(self.ring - start).min(most);
+        (bytes > 0).then(|| start as usize..(start + bytes) as usize)
     }
 
-    /// So many of the [`next`](Self::next) bytes are taken out.
-    pub(crate) fn take(&mut self, bytes: usize) {
-        // No more than there were.
-        let bytes = u32::try_from(bytes).unwrap_or(0);
-        self.at = (self.at + bytes) % self.ring;
-        self.taken_of_first += bytes;
-        while let Some(first) = self.messages.front().copied()
-            && first <= self.taken_of_first
+    /// So many of the [`next`](Self::next) bytes of a message are taken out; whether that was its end.
+    pub(crate) fn take(&mut self, number: Number, bytes: usize) -> bool {
+        let mut messages = self.messages.iter_mut();
+        let message = messages.find(|message| message.number == number);
+        message.is_some_and(|message| {
+            // No more than there were.
+            message.taken += u32::try_from(bytes).unwrap_or(0);
+            message.taken >= message.length
+        })
+    }
+
+    /// Gives back what comes before this message in the stream: it was taken out, here or of another rail. What comes later
+    /// in the ring than something that doesn't, waits.
+    pub(crate) fn give_back(&mut self, next: Number) {
+        while let Some(message) = self
+            .messages
+            .pop_front_if(|first| first.number.is_before(next))
         {
-            self.messages.pop_front();
-            self.taken_of_first -= first;
-            self.held -= first;
+            self.held -= message.length;
             self.untold += 1;
-            self.untold_bytes += first;
+            self.untold_bytes += message.length;
         }
     }
 

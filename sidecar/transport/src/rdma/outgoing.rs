@@ -7,6 +7,7 @@ use lynx_protocol::limits::MAX_CHUNK;
 use lynx_protocol::wire::CHUNK_FRAME_LEN;
 
 use super::incoming::Violation;
+use super::number::Number;
 
 /// Most long messages with the card: one that it is writing, and the next. What is there can't be overtaken, so this is what
 /// an anchor waits for at most.
@@ -34,12 +35,31 @@ pub(crate) struct Outgoing {
     taken: u64,
     /// The numbers of the next long and short message: which of the staging memory's places are theirs.
     next: [usize; 2],
-    /// What is with the card, as far as is known, and whether it says so when that is done.
-    unsent: VecDeque<(Kind, bool)>,
+    /// What is with the card, as far as is known.
+    unsent: VecDeque<Posted>,
     /// How many there were since one that it says of.
     untold: usize,
     /// The lengths of those that the peer has not taken out.
     untaken: VecDeque<u32>,
+}
+
+/// Something that the card was given.
+#[derive(Debug)]
+struct Posted {
+    kind: Kind,
+    /// Whether the card says so when it has done it.
+    told: bool,
+    /// None of a word.
+    message: Option<Kept>,
+}
+
+/// A message whose bytes are in the staging memory still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) number: Number,
+    /// Where in the stream it begins.
+    pub(crate) at: u64,
+    pub(crate) from: Range<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +139,7 @@ impl Outgoing {
 
     /// The writes of the next message, whose bytes are in their [`place`](Self::place). `length` is above zero, and no more
     /// than there is [`room`](Self::room) for.
-    pub(crate) fn post(&mut self, length: u32) -> Pieces {
+    pub(crate) fn post(&mut self, number: Number, at: u64, length: u32) -> Pieces {
         // Below the ring's length, which is a u32.
         let to = u32::try_from(self.written % self.ring).unwrap_or(0);
         let kind = Kind::of(length as usize);
@@ -128,7 +148,8 @@ impl Outgoing {
         self.next[usize::from(kind == Kind::Short)] += 1;
         self.written += u64::from(length);
         self.untaken.push_back(length);
-        let told = self.push(kind);
+        let from = whole.clone();
+        let told = self.push(kind, Some(Kept { number, at, from }));
         let before_end = self.ring - u64::from(to);
         if u64::from(length) <= before_end {
             let last = Piece { from: whole, to };
@@ -154,26 +175,54 @@ impl Outgoing {
 
     /// A word, without bytes, is with the card, which says when it has done it: nothing else may come after it.
     pub(crate) fn said(&mut self) {
-        self.push(Kind::Word);
+        self.push(Kind::Word, None);
     }
 
-    fn push(&mut self, kind: Kind) -> bool {
+    fn push(&mut self, kind: Kind, message: Option<Kept>) -> bool {
         let told = kind != Kind::Short || self.untold == UNTOLD;
         self.untold = if told { 0 } else { self.untold + 1 };
-        self.unsent.push_back((kind, told));
+        self.unsent.push_back(Posted {
+            kind,
+            told,
+            message,
+        });
         told
     }
 
     fn with_card(&self, kind: Kind) -> usize {
-        self.unsent.iter().filter(|(of, _)| *of == kind).count()
+        self.unsent
+            .iter()
+            .filter(|posted| posted.kind == kind)
+            .count()
     }
 
     /// The card has done the oldest that it says of, and all before.
     pub(crate) fn sent(&mut self) -> Result<(), Violation> {
-        let told = self.unsent.iter().position(|(_, told)| *told);
+        let told = self.unsent.iter().position(|posted| posted.told);
         let told = told.ok_or(Violation::Card)?;
         self.unsent.drain(..=told);
         Ok(())
+    }
+
+    /// The card has failed: the messages of which nobody knows whether they are in the peer's memory, the oldest first.
+    pub(crate) fn lose(&mut self) -> impl Iterator<Item = Kept> {
+        self.unsent.drain(..).filter_map(|posted| posted.message)
+    }
+
+    /// The first message that isn't known to be in the peer's memory.
+    pub(crate) fn oldest(&self) -> Option<&Kept> {
+        self.unsent
+            .iter()
+            .find_map(|posted| posted.message.as_ref())
+    }
+
+    /// How many bytes the card has, as far as is known.
+    pub(crate) fn bytes_with_card(&self) -> usize {
+        let messages = self
+            .unsent
+            .iter()
+            .filter_map(|posted| posted.message.as_ref());
+        messages.map(|message| message.from.len()).sum()
     }
 
     /// Whether the card has done all that it was given, as far as is known.
@@ -183,7 +232,7 @@ impl Outgoing {
 
     /// Whether the card has something, and will say nothing of it.
     pub(crate) fn is_untold(&self) -> bool {
-        !self.is_idle() && self.unsent.iter().all(|(_, told)| !told)
+        !self.is_idle() && self.unsent.iter().all(|posted| !posted.told)
     }
 
     /// The peer has taken so many more messages out of its ring.

@@ -41,6 +41,28 @@ pub trait Adapter: Debug + Send + Sync {
     /// # Errors
     /// There is no such card, or the card or the system has no room: with what to change.
     fn queue(&self, route: Route, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>>;
+
+    /// Another queue pair for the same connection, on the card whose address is `route.own`.
+    ///
+    /// # Errors
+    /// As above.
+    fn rail(&self, route: Route, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
+        self.queue(route, on, sizes)
+    }
+
+    /// For more rails of a connection whose first queue pair is here: the route from each other card that links may use, to itself, since
+    /// nobody knows yet what it will reach. May block.
+    fn others(&self, first: &Endpoint) -> Vec<Route> {
+        let _ = first;
+        Vec::new()
+    }
+
+    /// The route to a queue pair that a peer offers for one more rail; none where no other card than the first reaches it, or links
+    /// may use no more than one. May block.
+    fn towards(&self, there: &Endpoint) -> Option<Route> {
+        let _ = there;
+        None
+    }
 }
 
 /// A reliable queue pair with the memory that belongs to it.
@@ -78,6 +100,9 @@ pub trait Queue: Debug + Send + Sync {
         immediate: u32,
         told: bool,
     ) -> io::Result<()>;
+
+    /// Ends the connection: what is with the card does not go on, and nothing more is taken from the peer. The memory stays.
+    fn end(&mut self);
 
     /// The next completion; a receive that completed is posted again.
     fn poll(&mut self) -> Option<Completion>;

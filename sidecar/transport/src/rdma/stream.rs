@@ -1,4 +1,4 @@
-//! A queue pair as a stream of bytes.
+//! Queue pairs as a stream of bytes.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -10,13 +10,17 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 
-use super::incoming::{Immediate, Incoming, Violation};
-use super::outgoing::{MOST_UNTAKEN, MOST_WORDS, Outgoing, Pieces};
-use super::{Adapter, Completion, Endpoint, Queue, Route, Sizes};
+use super::outgoing::{MOST_UNTAKEN, MOST_WORDS, Outgoing};
+use super::rail::Rail;
+use super::rails::Rails;
+use super::{Adapter, Endpoint, Queue, Route, Sizes};
 use crate::wire::Wire;
 
 /// What of a stream may be between the peer's writing it and this side's taking it out: some milliseconds of the fastest cards.
 const RING: u32 = 8 << 20;
+
+/// Most rails of a stream.
+pub(crate) const MOST_RAILS: usize = 4;
 
 /// What each queue pair has: more receives than there can be messages and words under way.
 fn sizes() -> Sizes {
@@ -29,57 +33,156 @@ fn sizes() -> Sizes {
     }
 }
 
-/// A queue pair that this side has offered its peer, or is about to.
+/// Queue pairs that this side has offered its peer, or is about to: a rail each, the first of which has to work.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    queue: Box<dyn Queue>,
+    queues: Vec<Box<dyn Queue>>,
+}
+
+/// Where both sides' queue pairs are, and a stream's rails between them; those that one side has not are left out.
+#[derive(Debug)]
+pub(crate) struct Paired {
+    /// As the peer is told them.
+    endpoints: Vec<Option<Endpoint>>,
+    rails: Vec<Rail>,
 }
 
 impl Prepared {
-    /// One on the card that reaches the other end of `tcp`.
+    /// One on the card that reaches the other end of `tcp`, and one on each other card that links may use.
     pub(crate) async fn new(
         adapter: &Arc<dyn Adapter>,
         tcp: &TcpStream,
         on: Priority,
     ) -> io::Result<Self> {
-        let route = Route {
-            peer: tcp.peer_addr()?.ip().to_canonical(),
-            own: tcp.local_addr()?.ip().to_canonical(),
-        };
-        let adapter = Arc::clone(adapter);
-        // Registering memory takes its time, and all of the process's links wait for this thread.
-        let made = spawn_blocking(move || adapter.queue(route, on, sizes()));
-        let queue = made.await.map_err(io::Error::other)??;
-        Ok(Self { queue })
-    }
-
-    pub(crate) fn endpoint(&self) -> Endpoint {
-        self.queue.endpoint()
-    }
-
-    /// Connects it with what the peer has offered.
-    pub(crate) fn connect(mut self, there: &Endpoint) -> io::Result<Paired> {
-        if there.ring == 0 {
-            return Err(io::Error::other("the peer's ring has no bytes"));
-        }
-        let packet = u32::from(self.queue.endpoint().mtu.min(there.mtu));
-        self.queue.connect(there)?;
-        Ok(Paired {
-            queue: self.queue,
-            ring: there.ring,
-            packet: packet.min(there.ring),
+        let route = route(tcp)?;
+        made(adapter, move |adapter| {
+            let mut queues = vec![adapter.queue(route, on, sizes())?];
+            for route in adapter.others(&queues[0].endpoint()) {
+                // Without it there is a rail less.
+                queues.extend(adapter.rail(route, on, sizes()).ok());
+            }
+            queues.truncate(MOST_RAILS);
+            Ok(Self { queues })
         })
+        .await
+    }
+
+    pub(crate) fn endpoints(&self) -> Vec<Option<Endpoint>> {
+        let endpoints = self.queues.iter().map(|queue| Some(queue.endpoint()));
+        endpoints.collect()
+    }
+
+    /// Connects them with what the peer has answered, each with its own.
+    pub(crate) fn connect(self, there: &[Option<Endpoint>]) -> io::Result<Paired> {
+        let endpoints = self.endpoints();
+        let mut rails = Vec::new();
+        for (queue, there) in self.queues.into_iter().zip(there) {
+            match there {
+                Some(there) if rails.is_empty() => rails.push(rail(queue, there)?),
+                // The peer counts it: one that can't be used has its place too.
+                Some(there) => rails.push(rail_or_none(queue, there)),
+                None if rails.is_empty() => return Err(io::Error::other("the peer has no card")),
+                None => {}
+            }
+        }
+        Ok(Paired { endpoints, rails })
     }
 }
 
-/// A queue pair that can be written to.
-#[derive(Debug)]
-pub(crate) struct Paired {
-    queue: Box<dyn Queue>,
-    /// The length of the peer's ring.
-    ring: u32,
-    /// The payload of the longest packet, or the ring where that is shorter.
-    packet: u32,
+impl Paired {
+    /// One rail on the card that reaches the other end of `tcp`, and one for each other that the peer offers and a card here reaches.
+    pub(crate) async fn facing(
+        adapter: &Arc<dyn Adapter>,
+        tcp: &TcpStream,
+        on: Priority,
+        there: &[Option<Endpoint>],
+    ) -> io::Result<Self> {
+        let route = route(tcp)?;
+        let there = there.to_vec();
+        made(adapter, move |adapter| {
+            let mut paired = Self {
+                endpoints: Vec::new(),
+                rails: Vec::new(),
+            };
+            for there in there.into_iter().take(MOST_RAILS) {
+                let made = match there {
+                    Some(there) if paired.rails.is_empty() => {
+                        let queue = adapter.queue(route, on, sizes())?;
+                        Some((queue.endpoint(), rail(queue, &there)?))
+                    }
+                    Some(there) => paired.beside(adapter, on, &there),
+                    None => None,
+                };
+                let (endpoint, rail) = made.unzip();
+                paired.endpoints.push(endpoint);
+                paired.rails.extend(rail);
+            }
+            let is_empty = paired.rails.is_empty();
+            let none = || io::Error::other("what the peer says of its queue pair can't be read");
+            Some(paired).filter(|_| !is_empty).ok_or_else(none)
+        })
+        .await
+    }
+
+    /// One more, on another card than the others; none where there is none.
+    fn beside(
+        &self,
+        adapter: &dyn Adapter,
+        on: Priority,
+        there: &Endpoint,
+    ) -> Option<(Endpoint, Rail)> {
+        let queue = adapter.rail(adapter.towards(there)?, on, sizes()).ok()?;
+        let endpoint = queue.endpoint();
+        let mut others = self.endpoints.iter().flatten();
+        if others.any(|other| other.gid == endpoint.gid) {
+            return None;
+        }
+        Some((endpoint, rail(queue, there).ok()?))
+    }
+
+    pub(crate) fn endpoints(&self) -> &[Option<Endpoint>] {
+        &self.endpoints
+    }
+}
+
+fn route(tcp: &TcpStream) -> io::Result<Route> {
+    Ok(Route {
+        peer: tcp.peer_addr()?.ip().to_canonical(),
+        own: tcp.local_addr()?.ip().to_canonical(),
+    })
+}
+
+/// Registering memory takes its time, and all of the process's links wait for this thread: another one does it.
+async fn made<T: Send + 'static>(
+    adapter: &Arc<dyn Adapter>,
+    make: impl FnOnce(&dyn Adapter) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let adapter = Arc::clone(adapter);
+    let made = spawn_blocking(move || make(&*adapter));
+    made.await.map_err(io::Error::other)?
+}
+
+/// A queue pair, connected with the peer's.
+fn rail(mut queue: Box<dyn Queue>, there: &Endpoint) -> io::Result<Rail> {
+    if there.ring == 0 {
+        return Err(io::Error::other("the peer's ring has no bytes"));
+    }
+    let packet = queue.endpoint().mtu.min(there.mtu);
+    queue.connect(there)?;
+    let packet = u32::from(packet).min(there.ring);
+    Ok(Rail::new(queue, there.ring, RING, packet))
+}
+
+/// The same; where it can't be had, one that has failed.
+fn rail_or_none(mut queue: Box<dyn Queue>, there: &Endpoint) -> Rail {
+    let connected = queue.connect(there);
+    let packet = queue.endpoint().mtu.min(there.mtu);
+    let ring = there.ring.max(1);
+    let mut rail = Rail::new(queue, ring, RING, u32::from(packet).min(ring));
+    if let Err(error) = connected {
+        rail.fail(&error.to_string());
+    }
+    rail
 }
 
 /// A stream whose bytes travel by RDMA.
@@ -88,14 +191,8 @@ pub(crate) struct Remote {
     /// Nothing is said here any more. Its end is the peer's.
     tcp: TcpStream,
     peer: Option<PeerIdentity>,
-    queue: Box<dyn Queue>,
-    outgoing: Outgoing,
-    incoming: Incoming,
-    /// How long a packet can be.
-    packet: usize,
-    /// Whether the peer has written anything.
-    is_heard: bool,
-    /// Why the queue pair can't be used any more.
+    rails: Rails,
+    /// Why none can be used any more.
     failure: Option<String>,
 }
 
@@ -105,11 +202,7 @@ impl Remote {
         Self {
             tcp,
             peer,
-            queue: by.queue,
-            outgoing: Outgoing::new(by.ring),
-            incoming: Incoming::new(RING),
-            packet: by.packet as usize,
-            is_heard: false,
+            rails: Rails::new(by.rails),
             failure: None,
         }
     }
@@ -126,10 +219,10 @@ impl Remote {
         self.peer.as_ref()
     }
 
-    /// Waits until the card has done something, or the peer is gone.
+    /// Waits until a card has done something, or the peer is gone.
     pub(crate) async fn ready(&self) {
         tokio::select! {
-            () = poll_fn(|context| self.queue.poll_ready(context)) => {}
+            () = poll_fn(|context| self.rails.poll_ready(context)) => {}
             // What is wrong with it, the next read tells.
             _ = self.tcp.ready(Interest::READABLE) => {}
         }
@@ -139,35 +232,25 @@ impl Remote {
     pub(crate) async fn drain(&mut self) -> io::Result<()> {
         loop {
             self.hear()?;
-            if self.outgoing.is_idle() {
+            if self.rails.is_done() {
                 return Ok(());
-            }
-            if self.outgoing.is_untold() {
-                self.say(0)?;
             }
             self.ready().await;
         }
     }
 
-    /// Shows, before anything else is written, that packets of full length come through both ways. The side that is `first` has
-    /// a peer whose card is ready; the other side answers, and so finds the first one's ready.
+    /// Shows, before anything else is written, that packets of full length come through both ways on the first rail; others may be
+    /// shown later. The side that is `first` has a peer whose cards are ready; the other side answers, and so finds the first
+    /// one's ready.
     pub(crate) async fn greet(&mut self, first: bool) -> io::Result<()> {
-        if !first {
-            self.wait_for(|remote| remote.is_heard).await?;
+        if first {
+            self.rails.greet();
         }
-        // Where the stream's first bytes will be, which come later.
-        self.queue.write(0..self.packet, 0)?;
-        self.say(0)?;
-        self.wait_for(|remote| remote.is_heard && remote.outgoing.is_idle())
-            .await
-    }
-
-    async fn wait_for(&mut self, is_so: impl Fn(&Self) -> bool) -> io::Result<()> {
         loop {
             // In this order, as with reading.
             let closed = self.is_closed();
             self.hear()?;
-            if is_so(self) {
+            if self.rails.is_up() {
                 return Ok(());
             }
             if closed {
@@ -177,53 +260,23 @@ impl Remote {
         }
     }
 
-    /// Takes what the card has done.
+    /// How many rails can be used.
+    #[cfg(test)]
+    pub(super) fn usable(&self) -> usize {
+        self.rails.usable()
+    }
+
+    /// Takes what the cards have done.
     fn hear(&mut self) -> io::Result<()> {
-        while self.failure.is_none()
-            && let Some(completion) = self.queue.poll()
+        if self.failure.is_none()
+            && let Err(error) = self.rails.hear()
         {
-            if let Err(violation) = self.note(completion) {
-                self.failure = Some(violation.to_string());
-            }
+            self.failure = Some(error.to_string());
         }
         match &self.failure {
             Some(why) => Err(io::Error::other(why.clone())),
             None => Ok(()),
         }
-    }
-
-    fn note(&mut self, completion: Completion) -> Result<(), Violation> {
-        match completion {
-            Completion::Sent => self.outgoing.sent(),
-            Completion::Received(immediate) => {
-                self.is_heard = true;
-                match Immediate::decode(immediate) {
-                    Immediate::Message(bytes) => self.incoming.arrived(bytes),
-                    Immediate::Taken(messages) => self.outgoing.taken(messages),
-                }
-            }
-            Completion::Failed(why) => {
-                self.failure = Some(why);
-                Ok(())
-            }
-        }
-    }
-
-    /// Tells the peer what is taken out, where it may need the room.
-    fn tell(&mut self) -> io::Result<()> {
-        if let Some(messages) = self.incoming.to_tell()
-            && self.outgoing.may_say()
-        {
-            self.say(messages)?;
-            self.incoming.told();
-        }
-        Ok(())
-    }
-
-    fn say(&mut self, messages: u32) -> io::Result<()> {
-        self.outgoing.said();
-        let word = Immediate::Taken(messages).encode();
-        self.queue.write_with(0..0, 0, word, true)
     }
 
     /// Whether the peer's process, or the path to it, is gone.
@@ -241,14 +294,7 @@ impl Wire for Remote {
         let heard = self.hear();
         let mut read = 0;
         for part in into.iter_mut() {
-            let mut filled = 0;
-            while let Some(next) = self.incoming.next(part.len() - filled) {
-                let bytes = next.len();
-                let place = part.get_mut(filled..filled + bytes).unwrap_or_default();
-                self.queue.copy_out(next.start, place);
-                self.incoming.take(bytes);
-                filled += bytes;
-            }
+            let filled = self.rails.read(part);
             read += filled;
             if filled < part.len() {
                 break;
@@ -259,48 +305,25 @@ impl Wire for Remote {
                 return Ok(0);
             }
             heard?;
-            self.tell()?;
+            self.rails.tell();
             return Err(io::ErrorKind::WouldBlock.into());
         }
         if heard.is_ok() {
-            self.tell()?;
+            self.rails.tell();
         }
         Ok(read)
     }
 
     fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         self.hear()?;
-        let wanted: usize = from.iter().map(|part| part.len()).sum();
-        let room = self.outgoing.room(wanted);
-        if room == 0 && wanted > 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let place = self.outgoing.place(room);
-        let staging = self.queue.staging(place..place + room);
-        let mut length = 0;
-        for part in from {
-            let count = part.len().min(staging.len() - length);
-            let (source, sink) = (part.get(..count), staging.get_mut(length..length + count));
-            if let (Some(source), Some(sink)) = (source, sink) {
-                sink.copy_from_slice(source);
-            }
-            length += count;
-        }
-        // No longer than a message, which a u32 counts.
-        let bytes = u32::try_from(length).unwrap_or(0);
-        if bytes == 0 {
-            return Ok(0);
-        }
-        let Pieces { first, last, told } = self.outgoing.post(bytes);
-        if let Some(first) = first {
-            self.queue.write(first.from, first.to)?;
-        }
-        let immediate = Immediate::Message(bytes).encode();
-        self.queue.write_with(last.from, last.to, immediate, told)?;
-        Ok(length)
+        let written = self.rails.write(from);
+        written.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::incoming::{Immediate, Incoming, Violation};
+use super::number::Number;
 use super::outgoing::{LONGEST, MOST_LONG, MOST_SHORT, MOST_UNTAKEN, MOST_WORDS, Outgoing, Pieces};
 
 /// What happens next.
@@ -39,6 +40,9 @@ struct World {
     words: VecDeque<u32>,
     written: u64,
     read: u64,
+    /// The numbers of the messages that arrive and are read next.
+    arriving: Number,
+    reading: Number,
 }
 
 impl World {
@@ -51,6 +55,8 @@ impl World {
             words: VecDeque::new(),
             written: 0,
             read: 0,
+            arriving: Number::default(),
+            reading: Number::default(),
         }
     }
 
@@ -84,7 +90,7 @@ impl World {
             "its bytes are under way"
         );
         let length = u32::try_from(length).unwrap();
-        let Pieces { first, last, told } = self.outgoing.post(length);
+        let Pieces { first, last, told } = self.outgoing.post(Number::default(), 0, length);
         let mut staged = place;
         let mut writes = Vec::new();
         for piece in first.into_iter().chain([last]) {
@@ -117,14 +123,15 @@ impl World {
             }
             length += u32::try_from(bytes).unwrap();
         }
-        self.incoming.arrived(length).unwrap();
+        self.incoming.arrived(self.arriving, length).unwrap();
+        self.arriving = self.arriving.next();
         if told {
             self.outgoing.sent().unwrap();
         }
     }
 
     fn read(&mut self, most: usize) {
-        let Some(next) = self.incoming.next(most) else {
+        let Some(next) = self.incoming.next(self.reading, most) else {
             return;
         };
         assert!(next.len() <= most);
@@ -132,7 +139,10 @@ impl World {
             assert_eq!(place.take(), Some(self.read), "bytes in order, each once");
             self.read += 1;
         }
-        self.incoming.take(next.len());
+        if self.incoming.take(self.reading, next.len()) {
+            self.reading = self.reading.next();
+            self.incoming.give_back(self.reading);
+        }
     }
 }
 
@@ -148,7 +158,7 @@ fn whatever_happens_bytes_come_in_order_and_nothing_is_written_over() {
             // From wherever that was, the rest comes too, and there is room for more: nobody waits for ever.
             for _ in 0..4 * MOST_UNTAKEN {
                 world.step(Step::Card);
-                while world.incoming.next(1).is_some() {
+                while world.incoming.next(world.reading, 1).is_some() {
                     world.step(Step::Read(u16::MAX));
                 }
                 world.step(Step::Tell);
@@ -165,7 +175,7 @@ fn of_short_messages_one_in_eight_is_told() {
     let mut told = Vec::new();
     for _ in 0..MOST_SHORT {
         assert_eq!(outgoing.room(1), 1);
-        told.push(outgoing.post(1).told);
+        told.push(outgoing.post(Number::default(), 0, 1).told);
     }
     assert_eq!(
         outgoing.room(1),
@@ -185,7 +195,7 @@ fn of_short_messages_one_in_eight_is_told() {
 fn who_waits_for_what_nothing_is_said_of_says_a_word() {
     let mut outgoing = Outgoing::new(1000);
     assert!(!outgoing.is_untold(), "there is nothing");
-    outgoing.post(1);
+    outgoing.post(Number::default(), 0, 1);
     assert!(outgoing.is_untold());
     outgoing.said();
     assert!(!outgoing.is_untold());
@@ -202,17 +212,29 @@ fn who_waits_for_what_nothing_is_said_of_says_a_word() {
 fn what_a_peer_can_not_have_done_is_told() {
     let mut incoming = Incoming::new(1 << 20);
     let long = u32::try_from(LONGEST).unwrap() + 1;
-    assert_eq!(incoming.arrived(0), Err(Violation::Length(0)));
-    assert_eq!(incoming.arrived(long), Err(Violation::Length(long)));
+    assert_eq!(
+        incoming.arrived(Number::default(), 0),
+        Err(Violation::Length(0))
+    );
+    assert_eq!(
+        incoming.arrived(Number::default(), long),
+        Err(Violation::Length(long))
+    );
     for _ in 0..3 {
-        incoming.arrived(long - 1).unwrap();
+        incoming.arrived(Number::default(), long - 1).unwrap();
     }
-    assert_eq!(incoming.arrived(long - 1), Err(Violation::Overrun));
+    assert_eq!(
+        incoming.arrived(Number::default(), long - 1),
+        Err(Violation::Overrun)
+    );
     let mut incoming = Incoming::new(1 << 20);
     for _ in 0..MOST_UNTAKEN {
-        incoming.arrived(1).unwrap();
+        incoming.arrived(Number::default(), 1).unwrap();
     }
-    assert_eq!(incoming.arrived(1), Err(Violation::Overrun));
+    assert_eq!(
+        incoming.arrived(Number::default(), 1),
+        Err(Violation::Overrun)
+    );
     let mut outgoing = Outgoing::new(1000);
     assert_eq!(outgoing.taken(1), Err(Violation::Taken));
     assert_eq!(outgoing.sent(), Err(Violation::Card));
@@ -221,11 +243,38 @@ fn what_a_peer_can_not_have_done_is_told() {
 #[test]
 fn an_immediate_is_read_as_it_was_written() {
     for immediate in [
-        Immediate::Message(1),
-        Immediate::Message(u32::MAX >> 1),
+        Immediate::Message(Number::default(), 1),
+        Immediate::Message(Number::of(4095), (1 << 19) - 1),
         Immediate::Taken(0),
         Immediate::Taken(64),
+        Immediate::Out(3),
     ] {
         assert_eq!(Immediate::decode(immediate.encode()), immediate);
     }
+}
+
+/// As where a message that another rail has lost comes after a later one, and one comes again.
+#[test]
+fn messages_are_read_by_their_numbers_and_given_back_in_the_order_of_the_ring() {
+    let number = Number::of;
+    let mut incoming = Incoming::new(100);
+    for (message, bytes) in [(1, 10), (0, 20), (2, 30), (0, 20)] {
+        incoming.arrived(number(message), bytes).unwrap();
+    }
+    assert_eq!(incoming.next(number(0), 100), Some(10..30));
+    assert!(!incoming.take(number(0), 5));
+    assert_eq!(incoming.next(number(0), 100), Some(15..30));
+    assert!(incoming.take(number(0), 15));
+    incoming.give_back(number(1));
+    assert_eq!(incoming.next(number(2), 7), Some(30..37));
+    let full = incoming.arrived(number(3), 21);
+    assert_eq!(full, Err(Violation::Overrun), "the first is still there");
+    assert!(incoming.take(number(1), 10));
+    incoming.give_back(number(2));
+    assert!(incoming.take(number(2), 30));
+    incoming.give_back(number(3));
+    incoming.told();
+    // What came again is gone too, and all of the ring is free.
+    incoming.arrived(number(3), 100).unwrap();
+    assert_eq!(incoming.next(number(3), 100), Some(80..100));
 }

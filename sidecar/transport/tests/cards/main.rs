@@ -12,6 +12,7 @@ mod missing;
 #[path = "../link/pair.rs"]
 mod pair;
 mod pairs;
+mod rails;
 #[path = "../link/transferring.rs"]
 mod transferring;
 

@@ -137,3 +137,20 @@ fn towards_this_machine_goes_from_this_machine() {
     let local = Ipv4Addr::LOCALHOST.into();
     assert_eq!(source_towards(local).unwrap(), local);
 }
+
+#[test]
+fn other_rails_go_from_each_other_active_port_that_has_an_address_of_a_network() {
+    let entries = two_cards();
+    let of = |first: &str| {
+        let first = entries
+            .iter()
+            .find(|entry| entry.to_string().starts_with(first));
+        let found = others(&entries, first.unwrap().gid);
+        found
+            .iter()
+            .map(|entry| entry.device.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("mlx5_0:1:3"), ["mlx5_1", "mlx5_2", "mlx5_3"]);
+    assert_eq!(of("mlx5_2:1:3"), ["mlx5_0", "mlx5_1", "mlx5_3"]);
+}

@@ -1,0 +1,163 @@
+//! A link over both cards, one of which fails in the middle.
+
+use std::io;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lynx_transport::rdma::{Adapter, Cards, Completion, Endpoint, Queue, Route, Sizes};
+use lynx_transport::{LinkConfig, ReceiverEvent};
+use lynx_units::{Bytes, Priority, TransferId};
+use lynx_verbs::Path;
+
+use self::pair::{FAST, KIB, MIB, Pair, Shape, payload, soon};
+
+#[path = "../link/pair.rs"]
+#[expect(dead_code, reason = "one test needs a part of it")]
+mod pair;
+
+/// After so many writes by its second card a side ends that one's queue pair.
+const WRITES: usize = 5;
+
+/// Cards the second of which fails.
+#[derive(Debug)]
+struct Failing {
+    cards: Cards,
+    failed: AtomicUsize,
+}
+
+/// A queue pair of the second card, and how many writes went by it.
+#[derive(Debug)]
+struct Second {
+    queue: Box<dyn Queue>,
+    writes: usize,
+    of: Arc<Failing>,
+}
+
+static CARDS: LazyLock<Arc<Failing>> = LazyLock::new(|| {
+    let memory = Bytes::from_mib(256);
+    let cards = Cards::new(super::CARD.parse().unwrap(), [Path::default(); 2], memory);
+    Arc::new(Failing {
+        cards: cards.with_rails(2),
+        failed: AtomicUsize::new(0),
+    })
+});
+
+fn with_means(config: LinkConfig) -> LinkConfig {
+    let adapter = Arc::new(Shared(Arc::clone(&CARDS)));
+    config.with_adapter(Some(adapter)).requiring_rdma(true)
+}
+
+#[derive(Debug)]
+struct Shared(Arc<Failing>);
+
+impl Adapter for Shared {
+    fn queue(&self, route: Route, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
+        self.0.cards.queue(route, on, sizes)
+    }
+
+    fn others(&self, first: &Endpoint) -> Vec<Route> {
+        self.0.cards.others(first)
+    }
+
+    fn towards(&self, there: &Endpoint) -> Option<Route> {
+        self.0.cards.towards(there)
+    }
+
+    fn rail(&self, route: Route, on: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {
+        assert_eq!(route.own, IpAddr::from([192, 168, 78, 1]));
+        Ok(Box::new(Second {
+            queue: self.0.cards.rail(route, on, sizes)?,
+            writes: 0,
+            of: Arc::clone(&self.0),
+        }))
+    }
+}
+
+impl Queue for Second {
+    fn endpoint(&self) -> Endpoint {
+        self.queue.endpoint()
+    }
+
+    fn connect(&mut self, peer: &Endpoint) -> io::Result<()> {
+        self.queue.connect(peer)
+    }
+
+    fn staging(&mut self, part: Range<usize>) -> &mut [u8] {
+        self.queue.staging(part)
+    }
+
+    fn copy_out(&self, from: usize, into: &mut [u8]) {
+        self.queue.copy_out(from, into);
+    }
+
+    fn write(&mut self, part: Range<usize>, to: u32) -> io::Result<()> {
+        self.queue.write(part, to)
+    }
+
+    fn write_with(
+        &mut self,
+        part: Range<usize>,
+        to: u32,
+        immediate: u32,
+        told: bool,
+    ) -> io::Result<()> {
+        self.writes += usize::from(!part.is_empty());
+        self.queue.write_with(part, to, immediate, told)?;
+        if self.writes == WRITES {
+            self.of.failed.fetch_add(1, Ordering::Relaxed);
+            self.queue.end();
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.queue.end();
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.queue.poll()
+    }
+
+    fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.queue.poll_ready(context)
+    }
+}
+
+#[tokio::test]
+async fn a_link_over_two_cards_outlives_one_of_them_and_every_byte_arrives() {
+    let mut pair = Pair::new(FAST).await;
+    let shape = Shape {
+        units: 12,
+        segments: vec![(0, 64 * KIB), (1, MIB)],
+    };
+    let transfer = TransferId(1);
+    pair.open(transfer, &shape, Duration::from_secs(60)).await;
+    pair.publish_all(transfer, &shape);
+    let mut segments = 0;
+    loop {
+        match soon(pair.received.next()).await.unwrap() {
+            ReceiverEvent::SegmentComplete {
+                unit,
+                segment,
+                bytes,
+                ..
+            } => {
+                let sent = payload(&shape, transfer, unit, segment);
+                assert!(*bytes == *sent.bytes, "unit {unit} segment {segment}");
+                segments += 1;
+            }
+            ReceiverEvent::Complete(_) => break,
+            ReceiverEvent::Failed(_, reason) => panic!("{reason}"),
+            _ => {}
+        }
+    }
+    assert_eq!(segments, 2 * shape.units);
+    assert!(
+        CARDS.failed.load(Ordering::Relaxed) > 0,
+        "the second card was used"
+    );
+}
