@@ -228,12 +228,16 @@ impl Remote {
         }
     }
 
-    /// Waits until all that was written is in the peer's memory.
+    /// Waits until all that was written is in the peer's memory. Who is gone isn't waited for: a card may try for seconds.
     pub(crate) async fn drain(&mut self) -> io::Result<()> {
         loop {
+            let closed = self.is_closed();
             self.hear()?;
             if self.rails.is_done() {
                 return Ok(());
+            }
+            if closed {
+                return Err(io::ErrorKind::BrokenPipe.into());
             }
             self.ready().await;
         }
@@ -317,7 +321,13 @@ impl Wire for Remote {
     fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         self.hear()?;
         let written = self.rails.write(from);
-        written.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+        // Where the peer is gone there will be no room, and being ready says no more than that.
+        let closed = written.is_none() && self.is_closed();
+        let full = match closed {
+            true => io::ErrorKind::BrokenPipe,
+            false => io::ErrorKind::WouldBlock,
+        };
+        written.ok_or_else(|| full.into())
     }
 
     fn flush(&mut self) -> io::Result<()> {

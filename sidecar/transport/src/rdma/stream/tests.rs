@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use lynx_protocol::limits::MAX_CHUNK;
 use lynx_protocol::wire::CHUNK_FRAME_LEN;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
 use super::super::outgoing::{LONGEST, MOST_LONG};
@@ -76,4 +77,21 @@ async fn a_gibibyte_costs_4736_requests_and_4608_completions_of_which_512_tell_w
     assert_eq!(counts.signalled * GIB, 4096 + 512, "{counts:?}");
     assert_eq!(counts.not_ready, 0);
     assert!(counts.most_bytes_under_way <= (MOST_LONG * LONGEST) as u64);
+}
+
+/// As where its process has died, and the card tries on.
+#[tokio::test]
+async fn a_peer_that_is_gone_is_not_waited_for() {
+    let fabric = Fabric::new(2);
+    let [mut here, mut there] = ends(&fabric).await;
+    // Nothing that is written from now on arrives.
+    fabric.set_longest(Some(16));
+    let chunk = [7; LONGEST];
+    assert_eq!(here.write(&[IoSlice::new(&chunk)]).unwrap(), LONGEST);
+    there.tcp_mut().shutdown().await.unwrap();
+    here.tcp().readable().await.unwrap();
+    let drained = here.drain().await.unwrap_err();
+    assert_eq!(drained.kind(), io::ErrorKind::BrokenPipe);
+    let refused = (0..=MOST_LONG).find_map(|_| here.write(&[IoSlice::new(&chunk)]).err());
+    assert_eq!(refused.unwrap().kind(), io::ErrorKind::BrokenPipe);
 }
