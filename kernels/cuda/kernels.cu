@@ -2,7 +2,7 @@
 #include "pack.cuh"
 #include "raw.cuh"
 #include "sum.cuh"
-#include "tail.cuh"
+#include "unpack.cuh"
 
 // Values to parameters, raw tokens and words. Counts escaped groups in `status[0]`, and adds up the checksums of what it writes.
 LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
@@ -44,8 +44,8 @@ lynx_tail(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
 }
 
 // All segments to the values, bit for bit, whatever was merged before. Impossible parameters and codes are told in `status[1]`, tails
-// that don't fit the codes in `status[3]`.
-LYNX_KERNEL void __launch_bounds__(LYNX_THREADS)
+// that don't fit the codes in `status[3]`. Its registers are worth more than more threads at a time.
+LYNX_KERNEL void __launch_bounds__(LYNX_THREADS, 512 / LYNX_THREADS)
 lynx_restore(const __grid_constant__ Plan plan, const Unit *__restrict__ units) {
     const Unit &unit = units[blockIdx.z];
 #ifndef LYNX_WHOLE

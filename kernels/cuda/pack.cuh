@@ -162,6 +162,33 @@ struct Elements {
         return end > FROM ? end - FROM : 0;
 #endif
     }
+
+    // Stores a run's, of which `value` tells each by its number in the run.
+    template <u32 FROM, class F> LYNX_DEVICE void put_each(F value) const {
+#ifdef LYNX_V
+        const u32 count = min(LYNX_SHARE - FROM, 32u), channel = threadIdx.x % LYNX_PARTS * LYNX_SHARE + FROM;
+        u16 *row = element(plan, unit, position + group, tile.head, channel);
+#pragma unroll 1
+        for (u32 first = 0; first < count; first += 8) {
+            u32 pairs[4];
+#pragma unroll
+            for (u32 pair = 0; pair < 4; pair++) {
+                pairs[pair] = value(first + pair * 2);
+                pairs[pair] |= value(first + pair * 2 + 1) << 16;
+            }
+            store8(row + first, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+        }
+#else
+        const u32 end = min(tile.tokens, FROM + 32), mask = (1u << plan.page_shift) - 1;
+#pragma unroll 1
+        for (u32 token = FROM; token < end;) {
+            u16 *row = element(plan, unit, position + token, tile.head, group);
+            const u32 stop = min(end, token + mask + 1 - ((position + token) & mask));
+#pragma unroll 1
+            for (; token < stop; token++, row += plan.token_stride) *row = (u16)from_bf16(value(token - FROM));
+        }
+#endif
+    }
 };
 
 // Where this tile's sections start behind the table: publishes its length, and adds up those of the tiles before until one of them

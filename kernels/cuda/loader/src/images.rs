@@ -18,7 +18,7 @@ use crate::driver::nvrtc;
 pub const DEFAULT_FOLDER: &str = "/usr/share/lynx/kernels";
 
 /// The kernels and their headers, in the order of their names.
-const SOURCES: [(&str, &str); 11] = [
+const SOURCES: [(&str, &str); 12] = [
     ("bits.cuh", include_str!("../../bits.cuh")),
     ("device.cuh", include_str!("../../device.cuh")),
     ("format.cuh", include_str!("../../format.cuh")),
@@ -29,6 +29,7 @@ const SOURCES: [(&str, &str); 11] = [
     ("sum.cuh", include_str!("../../sum.cuh")),
     ("tail.cuh", include_str!("../../tail.cuh")),
     ("unit.cuh", include_str!("../../unit.cuh")),
+    ("unpack.cuh", include_str!("../../unpack.cuh")),
     ("v.cuh", include_str!("../../v.cuh")),
 ];
 
