@@ -134,6 +134,9 @@ pub struct Gpu {
     /// Be the other process, for so long
     #[arg(long, hide = true, value_name = "SECONDS")]
     pub engine_seconds: Option<u32>,
+    /// As little as shows that all of it runs, with a driver that has no GPU
+    #[arg(long, hide = true)]
+    pub rehearse: bool,
     /// Where the rows go
     #[command(flatten)]
     pub output: Output,

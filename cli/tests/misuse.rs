@@ -41,6 +41,15 @@ fn a_command_line_without_sense_is_refused_with_status_2() {
 }
 
 #[test]
+fn a_bench_of_a_gpu_where_there_is_none_says_why_and_fails() {
+    let folder = Folder::new();
+    // Where there is a driver, kernels are missing.
+    let nowhere = folder.path("nowhere");
+    let command = ["bench", "gpu", "--kernels", &nowhere];
+    refuses(&command, 1, &["no GPU to measure", "on the processor: "]);
+}
+
+#[test]
 fn a_file_that_can_not_be_written_is_told_before_the_work_begins() {
     let folder = Folder::new();
     let page = folder.path("page.html");

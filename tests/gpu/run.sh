@@ -1,53 +1,89 @@
 #!/usr/bin/env bash
-# tests/gpu/run.sh: what only a GPU can show, in under 10 minutes; tests/gpu/pack has built out/gpu before. Prints one table and
-# writes one JSON, $OUT/gpu.json (default out/gpu.json).
+# tests/gpu/run.sh [--rehearse]: what only a GPU can show, in under 10 minutes; tests/gpu/pack has built out/gpu before. Prints one
+# table and writes rows of JSON, $OUT/gpu.json (default out/gpu.json): one for each part, and those of `lynx bench gpu`.
 #
 # First the bits: random and adversarial units, split, merged and restored by the GPU and by the processor, then the same under
 # compute-sanitizer where it is installed. Then the rates, each beside a copy within the GPU, and what sharing it costs,
-# without MPS and, where it can be started, with it.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+# without MPS and, where it can be started, with it. Each part has a limit of its own, so that one that hangs loses no other's figures;
+# the status is 1 where one has failed. With --rehearse all of it runs on the driver's double, which shows only that it runs.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
 
 built=$PWD/out/gpu
 out=${OUT:-$PWD/out}
-export LYNX_TEST_KERNELS=$built/kernels
+kernels=$built/kernels
+bench=(bench gpu --sharing)
+if [[ ${1:-} == --rehearse ]]; then
+    export LD_LIBRARY_PATH=$built/rehearsal
+    kernels=$built/rehearsal/kernels
+    bench+=(--rehearse)
+fi
+export LYNX_TEST_KERNELS=$kernels
 mkdir -p "$out"
-[[ -x $built/loader ]] || { echo "out/gpu is missing: run tests/gpu/pack where there is a compiler" >&2; exit 1; }
-command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader
+for needed in "$built/lynx" "$built/loader" "$kernels/SOURCE"; do
+    [[ -e $needed ]] || { echo "$needed is missing: run tests/gpu/pack where there is a compiler" >&2; exit 1; }
+done
+rows=$(mktemp) && work=$(mktemp -d) || exit 1
+failed=0
+trap 'rm -rf "$rows" "$work"' EXIT
 
-# What an own process may do: memory of its own can't be imported, and the driver is no other library.
-compare() { "$@" "$built/loader" --ignored --test-threads 1 coded_as_the_processor wrong_segments is_measured; }
+# A part by its name, with so many seconds: what it says goes to a file of its own, and is shown where it fails.
+part() {
+    local name=$1 limit=$2 begin=$SECONDS status
+    shift 2
+    timeout --kill-after 5 "$limit" "$@" >"$out/gpu-${name// /-}.log" 2>&1
+    status=$?
+    printf '  %-28s %s, %s s\n' "$name" "$([[ $status == 0 ]] && echo well || echo "failed ($status)")" $((SECONDS - begin))
+    printf '{"part": "%s", "status": %s, "seconds": %s}\n' "$name" "$status" $((SECONDS - begin)) >>"$rows"
+    if [[ $status != 0 ]]; then
+        tail -n 20 "$out/gpu-${name// /-}.log" >&2
+        failed=1
+    fi
+    return "$status"
+}
 
-echo "  bits      the GPU against the processor"
-timeout 120 bash -c "$(declare -f compare); built=$built; compare"
+skipped() {
+    printf '  %-28s not run: %s\n' "$1" "$2"
+    printf '{"part": "%s", "status": null, "why": "%s"}\n' "$1" "$2" >>"$rows"
+}
+
+# A bench's rows, one a line.
+rates() {
+    local name=$1 limit=$2
+    part "$name" "$limit" "$built/lynx" "${bench[@]}" --kernels "$kernels" --json "$work/rows.json" || return
+    sed '/^[][]$/d; s/,$//' "$work/rows.json" >>"$rows"
+    cat "$out/gpu-${name// /-}.log"
+}
+
+if command -v nvidia-smi >/dev/null; then
+    nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader
+fi
+# What one process may do: memory of its own can't be imported, and the driver is no other library.
+part bits 120 "$built/loader" --ignored --test-threads 1 coded_as_the_processor wrong_segments is_measured
 
 sanitizer=$(command -v compute-sanitizer || find /usr/local -path '*/bin/compute-sanitizer' 2>/dev/null | tail -n 1)
-if [[ -n $sanitizer ]]; then
-    for tool in memcheck racecheck; do
-        echo "  sanitizer $tool"
-        timeout 90 "$sanitizer" --tool "$tool" --error-exitcode 1 \
+for tool in memcheck racecheck; do
+    if [[ -n $sanitizer ]]; then
+        part "sanitizer $tool" 75 "$sanitizer" --tool "$tool" --error-exitcode 1 \
             "$built/loader" --ignored --test-threads 1 is_measured wrong_segments
-    done
-else
-    echo "  sanitizer not installed: not run"
-fi
-
-echo "  rates"
-timeout 90 "$built/lynx" bench gpu --kernels "$built/kernels" --sharing --json "$out/gpu.json"
-
-if command -v nvidia-cuda-mps-control >/dev/null; then
-    echo "  rates     with MPS"
-    CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d)
-    CUDA_MPS_LOG_DIRECTORY=$CUDA_MPS_PIPE_DIRECTORY
-    export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
-    if nvidia-cuda-mps-control -d; then
-        timeout 90 "$built/lynx" bench gpu --kernels "$built/kernels" --sharing --json "$out/gpu-mps.json" || true
-        echo quit | nvidia-cuda-mps-control
+    else
+        skipped "sanitizer $tool" "compute-sanitizer is not installed"
     fi
+done
+
+rates rates 110
+if command -v nvidia-cuda-mps-control >/dev/null; then
+    CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps
+    export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    mkdir "$work/mps"
+    if part "start of MPS" 10 nvidia-cuda-mps-control -d; then
+        rates "rates with MPS" 110
+        echo quit | timeout 20 nvidia-cuda-mps-control >/dev/null
+    fi
+else
+    skipped "rates with MPS" "MPS is not installed"
 fi
-if [[ -f $out/gpu-mps.json ]]; then
-    # One JSON: the rows say whether they had MPS.
-    { sed '$d' "$out/gpu.json" | sed '$s/$/,/'; sed 1d "$out/gpu-mps.json"; } >"$out/both.json"
-    mv "$out/both.json" "$out/gpu.json"
-    rm "$out/gpu-mps.json"
-fi
+
+{ echo '['; sed '$!s/$/,/' "$rows"; echo ']'; } >"$out/gpu.json"
+echo "  rows      $out/gpu.json"
+exit "$failed"

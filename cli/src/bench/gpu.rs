@@ -19,8 +19,8 @@ const SHAPE: KvShape = KvShape {
     head_dim: 128,
 };
 const TOKENS: u32 = 512;
-/// What the other process does, and how long.
-const ENGINE_SECONDS: u32 = 4;
+/// How long the other process copies; in a rehearsal.
+const ENGINE_SECONDS: [u32; 2] = [4, 1];
 
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
@@ -48,10 +48,10 @@ pub struct GpuRow {
     pub mps: bool,
 }
 
-/// Measures; where there is no GPU, says so in a sentence and gives no rows.
+/// Measures.
 ///
 /// # Errors
-/// Where what a GPU made isn't what the processor makes, or a call fails.
+/// Where there is no GPU, what one made isn't what the processor makes, or a call fails.
 pub fn run(args: &args::Gpu, out: &mut dyn Write) -> Result<Vec<GpuRow>> {
     let mut options = Options::default();
     if let Some(kernels) = &args.kernels {
@@ -60,17 +60,19 @@ pub fn run(args: &args::Gpu, out: &mut dyn Write) -> Result<Vec<GpuRow>> {
     let choice = choose(&options);
     let (device, images) = match choice {
         Choice::Gpu(device, images) => (device, images),
-        Choice::Processor(_) => {
-            writeln!(out, "There is no GPU to measure: KV is coded {choice}.")?;
-            return Ok(Vec::new());
-        }
+        Choice::Processor(_) => bail!("there is no GPU to measure: KV is coded {choice}"),
     };
-    let units = if args.output.quick { 32 } else { 1024 };
+    let (units, rounds, tries) = match (args.rehearse, args.output.quick) {
+        (true, _) => (1, 1, 1),
+        (false, true) => (32, 3, 5),
+        (false, false) => (1024, 20, 5),
+    };
     let bench = Bench {
         device,
         images,
         units,
-        rounds: if args.output.quick { 3 } else { 20 },
+        rounds,
+        tries,
     };
     if let Some(seconds) = args.engine_seconds {
         writeln!(
@@ -94,7 +96,9 @@ struct Bench {
     device: Device,
     images: Images,
     units: u32,
+    /// Of one try; the best of all tries is told.
     rounds: u32,
+    tries: u32,
 }
 
 impl Bench {
@@ -151,7 +155,7 @@ impl Bench {
         ];
         for (op, pass, planes) in passes {
             let (mut best, mut best_copy) = (Duration::MAX, Duration::MAX);
-            for _ in 0..5 {
+            for _ in 0..self.tries {
                 best = best.min(self.time(&mut trial, pass)?);
                 best_copy = best_copy.min(self.time(&mut trial, Pass::Copy)?);
             }
@@ -267,7 +271,10 @@ fn start_engine(args: &args::Gpu) -> Result<std::process::Child> {
     let mut command = Command::new(program);
     command
         .args(["bench", "gpu", "--engine-seconds"])
-        .arg(ENGINE_SECONDS.to_string());
+        .arg(ENGINE_SECONDS[usize::from(args.rehearse)].to_string());
+    if args.rehearse {
+        command.arg("--rehearse");
+    }
     if args.output.quick {
         command.arg("--quick");
     }

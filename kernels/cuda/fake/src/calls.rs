@@ -109,7 +109,7 @@ driver! {
         with(|state| { put(stream, state.make(Sort::Stream)); Ok(()) })
     }
     cuStreamDestroy_v2(stream: u64) { with(|state| state.destroy(Sort::Stream, stream)) }
-    cuStreamSynchronize(stream: u64) { with(|state| state.check(Sort::Stream, stream)) }
+    cuStreamSynchronize(stream: u64) { with(|state| state.now().and(state.check(Sort::Stream, stream))) }
     cuStreamWaitEvent(stream: u64, event: u64, _flags: u32) {
         with(|state| state.check(Sort::Stream, stream).and(state.check(Sort::Event, event)))
     }
@@ -119,21 +119,22 @@ driver! {
     cuEventRecord(event: u64, stream: u64) {
         with(|state| state.check(Sort::Stream, stream).and(state.check(Sort::Event, event)))
     }
-    cuEventQuery(event: u64) { with(|state| state.check(Sort::Event, event)) }
-    cuEventSynchronize(event: u64) { with(|state| state.check(Sort::Event, event)) }
+    cuEventQuery(event: u64) { with(|state| state.now().and(state.check(Sort::Event, event))) }
+    cuEventSynchronize(event: u64) { with(|state| state.now().and(state.check(Sort::Event, event))) }
     cuEventDestroy_v2(event: u64) { with(|state| state.destroy(Sort::Event, event)) }
     cuMemAlloc_v2(address: *mut u64, bytes: usize) {
-        with(|state| { put(address, allocate(state, Sort::Device, bytes)?); Ok(()) })
+        with(|state| { state.now()?; put(address, allocate(state, Sort::Device, bytes)?); Ok(()) })
     }
-    cuMemFree_v2(address: u64) { with(|state| free(state, Sort::Device, address)) }
+    cuMemFree_v2(address: u64) { with(|state| { state.now()?; free(state, Sort::Device, address) }) }
     cuMemHostAlloc(pointer: *mut u64, bytes: usize, flags: u32) {
         // Write-combined memory is slow to read.
         if flags & 4 != 0 { return INVALID_VALUE; }
-        with(|state| { put(pointer, allocate(state, Sort::Host, bytes)?); Ok(()) })
+        with(|state| { state.now()?; put(pointer, allocate(state, Sort::Host, bytes)?); Ok(()) })
     }
-    cuMemFreeHost(pointer: u64) { with(|state| free(state, Sort::Host, pointer)) }
+    cuMemFreeHost(pointer: u64) { with(|state| { state.now()?; free(state, Sort::Host, pointer) }) }
     cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
         with(|state| {
+            state.now()?;
             state.check(Sort::Stream, stream)?;
             state.check_memory(from, bytes)?;
             state.check_memory(to, bytes)?;
@@ -142,6 +143,7 @@ driver! {
     }
     cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
         with(|state| {
+            state.now()?;
             state.check(Sort::Stream, stream)?;
             state.check_memory(from, bytes)?;
             state.check_memory(to, bytes)?;
@@ -150,6 +152,7 @@ driver! {
     }
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
         with(|state| {
+            state.now()?;
             state.check(Sort::Stream, stream)?;
             state.check_memory(from, bytes)?;
             state.check_memory(to, bytes)?;
@@ -158,6 +161,7 @@ driver! {
     }
     cuMemsetD8Async(at: u64, value: u8, bytes: usize, stream: u64) {
         with(|state| {
+            state.now()?;
             state.check(Sort::Stream, stream)?;
             state.check_memory(at, bytes)?;
             let at = usize::try_from(at).map_err(|_| INVALID_VALUE)?;
@@ -171,6 +175,7 @@ driver! {
         let text = unsafe { CStr::from_ptr(image) }.to_string_lossy();
         let Some(build) = text.strip_prefix("fake:") else { return INVALID_IMAGE };
         with(|state| {
+            state.now()?;
             let handle = state.make(Sort::Module);
             state.modules.insert(handle, build.to_owned());
             put(module, handle);
@@ -313,13 +318,12 @@ driver! {
     cuStreamBeginCapture_v2(stream: u64, _mode: u32) {
         with(|state| {
             state.check(Sort::Stream, stream)?;
-            state.recording.insert(stream, Vec::new());
-            Ok(())
+            state.begin(stream)
         })
     }
     cuStreamEndCapture(stream: u64, graph: *mut u64) {
         with(|state| {
-            let launches = state.recording.remove(&stream).ok_or(INVALID_VALUE)?;
+            let launches = state.end(stream)?;
             let handle = state.make(Sort::Graph);
             state.graphs.insert(handle, launches);
             put(graph, handle);
@@ -368,13 +372,7 @@ unsafe extern "C" fn cuLaunchKernel(
         state.check(Sort::Function, function)?;
         // SAFETY: callers give the function's arguments.
         let launch = unsafe { state.recorded(function, [x, y, z], arguments) }?;
-        match state.recording.get_mut(&stream) {
-            Some(recording) => {
-                recording.push(launch);
-                Ok(())
-            }
-            // SAFETY: callers vouch for the memory.
-            None => unsafe { launch.run() },
-        }
+        // SAFETY: callers vouch for the memory.
+        unsafe { state.launch(stream, launch) }
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::sync::Mutex;
+use std::thread::{self, ThreadId};
 
 use lynx_cuda_shim::{Kernel, run, sum};
 use lynx_gpu::{Extents, Plan, Unit};
@@ -13,6 +14,8 @@ pub(crate) const INVALID_HANDLE: u32 = 400;
 pub(crate) const NOT_FOUND: u32 = 500;
 pub(crate) const INVALID_IMAGE: u32 = 200;
 pub(crate) const LAUNCH_FAILED: u32 = 719;
+const CAPTURE_UNSUPPORTED: u32 = 900;
+const CAPTURE_INVALIDATED: u32 = 901;
 
 /// What a handle is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +48,14 @@ pub(crate) struct Recorded {
     grid: [u32; 3],
 }
 
+/// What a thread records of a stream.
+#[derive(Debug)]
+struct Recording {
+    thread: ThreadId,
+    launches: Vec<Recorded>,
+    is_void: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     next: u64,
@@ -54,7 +65,7 @@ pub(crate) struct State {
     pub(crate) sizes: BTreeMap<u64, usize>,
     pub(crate) modules: BTreeMap<u64, String>,
     pub(crate) functions: BTreeMap<u64, (String, String)>,
-    pub(crate) recording: BTreeMap<u64, Vec<Recorded>>,
+    recordings: BTreeMap<u64, Recording>,
     pub(crate) graphs: BTreeMap<u64, Vec<Recorded>>,
     pub(crate) shared: BTreeMap<u64, File>,
 }
@@ -66,7 +77,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     sizes: BTreeMap::new(),
     modules: BTreeMap::new(),
     functions: BTreeMap::new(),
-    recording: BTreeMap::new(),
+    recordings: BTreeMap::new(),
     graphs: BTreeMap::new(),
     shared: BTreeMap::new(),
 });
@@ -104,6 +115,54 @@ impl State {
         let handle = self.make(Sort::Shared);
         self.shared.insert(handle, file);
         handle
+    }
+
+    /// What can't be recorded: where this thread records, its recording is void from then on.
+    pub(crate) fn now(&mut self) -> Result<(), u32> {
+        let own = thread::current().id();
+        let mut recordings = self.recordings.values_mut();
+        match recordings.find(|recording| recording.thread == own) {
+            Some(recording) => {
+                recording.is_void = true;
+                Err(CAPTURE_UNSUPPORTED)
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn begin(&mut self, stream: u64) -> Result<(), u32> {
+        self.now()?;
+        let recording = Recording {
+            thread: thread::current().id(),
+            launches: Vec::new(),
+            is_void: false,
+        };
+        self.recordings.insert(stream, recording);
+        Ok(())
+    }
+
+    /// What was recorded.
+    pub(crate) fn end(&mut self, stream: u64) -> Result<Vec<Recorded>, u32> {
+        let recording = self.recordings.remove(&stream).ok_or(INVALID_VALUE)?;
+        if recording.is_void {
+            return Err(CAPTURE_INVALIDATED);
+        }
+        Ok(recording.launches)
+    }
+
+    /// Runs a launch, or records it.
+    ///
+    /// # Safety
+    /// The memory that its units name is there.
+    pub(crate) unsafe fn launch(&mut self, stream: u64, launch: Recorded) -> Result<(), u32> {
+        match self.recordings.get_mut(&stream) {
+            Some(recording) => {
+                recording.launches.push(launch);
+                Ok(())
+            }
+            // SAFETY: the caller vouches for the memory.
+            None => unsafe { launch.run() },
+        }
     }
 
     /// The start and the length of the allocation that the address is in.

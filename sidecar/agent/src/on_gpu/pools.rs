@@ -9,7 +9,7 @@ use crate::config;
 use crate::pool::{GpuOptions, Readable};
 use crate::session::{Options, Socket};
 use crate::testing::gpu::{By, OnGpu, hand_over, options};
-use crate::testing::{FakeEngine, soon};
+use crate::testing::{FakeEngine, attach, soon};
 
 /// A change, and what is said about it.
 type Case = (fn(&mut Attach), &'static str);
@@ -90,6 +90,49 @@ const CASES: [Case; 18] = [
         "both a file and",
     ),
 ];
+
+/// A pool on a GPU that nobody has here.
+fn elsewhere() -> Attach {
+    let mut attach = attach(Role::Prefill, 8);
+    let layout = layout_of(&mut attach);
+    (layout.block_tokens, layout.layer_stride) = (16, 0);
+    (layout.head_stride, layout.block_stride, layout.v_offset) = (128, 4096, 8 * 4096);
+    layout.k_order = lynx_proto::engine::v1::Order::TokenChannel.into();
+    let memory = GpuMemory {
+        bytes: 1 << 20,
+        handle: Some(Handle::Ipc(vec![1; 64])),
+    };
+    let pool = attach.pool.as_mut().unwrap();
+    pool.file.clear();
+    pool.gpu = Some(GpuPool {
+        device_uuid: vec![9; 16],
+        memories: vec![memory],
+        layers: vec![LayerPlace::default(); 2],
+        token_stride: 256,
+    });
+    attach
+}
+
+#[tokio::test]
+async fn an_agent_without_that_gpu_refuses_the_pool_in_one_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = socket_options(directory.path(), GpuOptions::default());
+    let (socket, _engines) = Socket::open(options).unwrap();
+    let mut server = JoinSet::new();
+    server.spawn(socket.run());
+    let path = directory.path().join("engine.sock");
+    let status = FakeEngine::attach(&path, elsewhere()).await.err().unwrap();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    let said = status.message();
+    // Which it is depends on the machine: no driver, no such GPU, or no kernels.
+    let begins =
+        "the engine's pool is in a GPU's memory, and this agent codes KV on the processor: ";
+    assert!(said.starts_with(begins), "{said}");
+    assert!(
+        said.contains("give the agent's container the engine's GPU"),
+        "{said}"
+    );
+}
 
 #[tokio::test]
 #[ignore = "needs the fake driver, with which another test runs it"]

@@ -50,6 +50,11 @@ fn memory_streams_and_recorded_launches_are_given_back() {
 }
 
 #[test]
+fn what_is_recorded_neither_waits_nor_allocates() {
+    fake::run("on_gpu::a_split_is_recorded_and_repeated_as_launches_alone");
+}
+
+#[test]
 fn a_bench_measures_what_the_processor_would_make() {
     fake::run("on_gpu::what_is_measured_is_what_the_processor_makes");
 }

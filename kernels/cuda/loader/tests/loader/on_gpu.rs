@@ -251,6 +251,45 @@ fn the_driver_is_left_as_it_was_found() {
     drop(device);
 }
 
+/// What a driver refuses while a stream is recorded, and this library too.
+type Forbidden = fn(&Device, &Stream) -> Result<(), DriverError>;
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn a_split_is_recorded_and_repeated_as_launches_alone() {
+    let (device, images) = device();
+    let stream = Stream::new(&device).unwrap();
+    let forbidden: [Forbidden; 4] = [
+        |device, _| Memory::new(device, 16).map(drop),
+        |device, _| Pinned::new(device, 16).map(drop),
+        |_, stream| stream.wait(),
+        |_, stream| stream.record()?.wait(),
+    ];
+    for what in forbidden {
+        let mut refused = Ok(());
+        let recorded: Result<_, DriverError> = Captured::record(&stream, || {
+            refused = what(&device, &stream);
+            Ok(())
+        });
+        assert!(refused.is_err() && recorded.is_err());
+        what(&device, &stream).unwrap();
+    }
+    let mut gpu = GpuCoder::new(&device, images, BUDGET).unwrap();
+    let mut random = Random::new(14);
+    for (kind, whole) in [(Kind::K, true), (Kind::V, false)] {
+        let case = case(&mut random, 1, kind, whole);
+        let (plan, order) = (&case.plan, &case.order);
+        let expected = processor().split(plan, order, &case.blocks, true).unwrap();
+        let mut source = OnGpu::new(&device, plan, 64);
+        source.write(gpu.stream(), plan, &case.blocks);
+        // Recorded, and then repeated.
+        for _ in 0..2 {
+            let found = gpu.split(plan, order, &source.cache(), true).unwrap();
+            assert_eq!(found, expected);
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs the fake driver, with which another test runs it"]
 fn what_is_measured_is_what_the_processor_makes() {
