@@ -143,6 +143,8 @@ pub struct Engine {
     pub shared_directory: PathBuf,
     /// Where its own HTTP server is; `None` where it works by the socket alone.
     pub http: Option<Authority>,
+    /// Where the key lies that it wants of a prefill agent's questions.
+    pub api_key_file: Option<PathBuf>,
     /// How many requests may be with it at a time, waiting ones included; more are refused.
     pub queue: usize,
     /// Where the kernels for GPUs lie.

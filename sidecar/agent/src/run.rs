@@ -393,7 +393,11 @@ fn prefill_options(
         drain: drain.clone(),
         counters: Arc::clone(counters),
         prefix_blocks: config.transfer.prefix_blocks,
-        upstream: config.engine.http.clone().map(Upstream::new),
+        upstream: config
+            .engine
+            .http
+            .clone()
+            .map(|http| Upstream::new(http).with_key_file(config.engine.api_key_file.clone())),
     }
 }
 

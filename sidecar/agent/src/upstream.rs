@@ -4,12 +4,13 @@
 //! any more, and nothing is asked on a connection that its server is about to close; on one machine that costs less than a
 //! tenth of a millisecond. Neither TLS nor names of other machines: engine and agent share a pod.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -31,6 +32,7 @@ const HEALTH: &str = "/health";
 #[derive(Clone, Debug)]
 pub struct Upstream {
     authority: Authority,
+    key_file: Option<PathBuf>,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
@@ -50,6 +52,25 @@ pub enum NoAnswer {
     Question(#[from] http::Error),
 }
 
+/// There is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// No file, or none that this process may read.
+    #[error("the engine's API key can't be read from {path} (engine.apiKeyFile)")]
+    Unreadable {
+        /// Where it was looked for.
+        path: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Several lines, or bytes that are no text.
+    #[error("{path} (engine.apiKeyFile) holds no API key: write it in one line")]
+    NoKey {
+        /// Where it was looked for.
+        path: String,
+    },
+}
+
 /// Whether a server answers, from now on: why not, where it does not.
 pub type Health = watch::Receiver<Option<String>>;
 
@@ -63,7 +84,38 @@ impl Upstream {
             .pool_max_idle_per_host(0)
             .retry_canceled_requests(false)
             .build(connector);
-        Self { authority, client }
+        Self {
+            authority,
+            client,
+            key_file: None,
+        }
+    }
+
+    /// The same server, which wants the key in this file of whoever asks on nobody's behalf. It is read for each question, so that
+    /// another key holds at once.
+    #[must_use]
+    pub fn with_key_file(self, key_file: Option<PathBuf>) -> Self {
+        Self { key_file, ..self }
+    }
+
+    /// What a question on nobody's behalf has in its head for that; `None` where no key is wanted.
+    ///
+    /// # Errors
+    /// Where the file can't be read, or holds what no head can.
+    pub fn authorization(&self) -> Result<Option<HeaderValue>, KeyError> {
+        let Some(path) = &self.key_file else {
+            return Ok(None);
+        };
+        let key = std::fs::read_to_string(path);
+        let path = path.display().to_string();
+        let key = key.map_err(|source| KeyError::Unreadable {
+            path: path.clone(),
+            source,
+        })?;
+        let value = HeaderValue::from_str(&format!("Bearer {}", key.trim()));
+        let mut value = value.map_err(|_| KeyError::NoKey { path })?;
+        value.set_sensitive(true);
+        Ok(Some(value))
     }
 
     /// Where it is.

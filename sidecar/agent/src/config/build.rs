@@ -46,6 +46,7 @@ pub(super) fn build(raw: Raw) -> Result<Config, Mistakes> {
             }),
             shared_directory: reader.one(path::ENGINE_SHARED_DIRECTORY, some_path),
             http: reader.optional(path::ENGINE_HTTP, values::plain_url),
+            api_key_file: reader.optional(path::ENGINE_API_KEY_FILE, some_path),
             queue: reader.one(path::ENGINE_QUEUE, |text| number(text, 1, 100_000)),
             kernels: reader.one(path::ENGINE_KERNELS, some_path),
             pinned_memory: reader.one(path::ENGINE_PINNED_MEMORY, values::bytes),

@@ -113,6 +113,12 @@ pub(super) const FIELDS: &[Field] = &[
         about: "The HTTP server of an engine that has one of its own, as vLLM does; others are then refused.",
     },
     Field {
+        path: path::ENGINE_API_KEY_FILE,
+        default: "",
+        allowed: "a path",
+        about: "The API key that engine.http wants, for a prefill agent's questions; clients bring their own.",
+    },
+    Field {
         path: path::ENGINE_QUEUE,
         default: "64",
         allowed: "a number from 1 to 100000",

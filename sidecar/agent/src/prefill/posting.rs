@@ -14,6 +14,7 @@ use tonic::Status;
 
 use super::Signal;
 use super::node::Node;
+use crate::run::chain;
 use crate::upstream::Upstream;
 
 /// What is asked.
@@ -106,7 +107,12 @@ fn head(trace: Option<&TraceContext>) -> HeaderMap {
 }
 
 /// Asks, and says why nothing may be expected any more.
-async fn ask(upstream: &Upstream, head: HeaderMap, text: Vec<u8>) -> Status {
+async fn ask(upstream: &Upstream, mut head: HeaderMap, text: Vec<u8>) -> Status {
+    match upstream.authorization() {
+        Ok(Some(key)) => drop(head.insert(header::AUTHORIZATION, key)),
+        Ok(None) => {}
+        Err(error) => return Status::unavailable(chain(&error)),
+    }
     let answer = match upstream.ask((Method::POST, PATH), head, text.into()).await {
         Ok(answer) => answer,
         Err(error) => return Status::unavailable(error.to_string()),

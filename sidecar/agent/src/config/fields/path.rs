@@ -15,6 +15,7 @@ pub(in super::super) const LISTEN_ANNOUNCED_DATA: &str = "listen.announcedData";
 pub(in super::super) const ENGINE_SOCKET: &str = "engine.socket";
 pub(in super::super) const ENGINE_SHARED_DIRECTORY: &str = "engine.sharedDirectory";
 pub(in super::super) const ENGINE_HTTP: &str = "engine.http";
+pub(in super::super) const ENGINE_API_KEY_FILE: &str = "engine.apiKeyFile";
 pub(in super::super) const ENGINE_QUEUE: &str = "engine.queue";
 pub(in super::super) const ENGINE_KERNELS: &str = "engine.kernels";
 pub(in super::super) const ENGINE_PINNED_MEMORY: &str = "engine.pinnedMemory";

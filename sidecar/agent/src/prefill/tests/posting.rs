@@ -1,5 +1,7 @@
 //! An engine with an HTTP server of its own is asked there too.
 
+use std::path::PathBuf;
+
 use axum::response::IntoResponse as _;
 use http::StatusCode;
 use lynx_proto::engine::v1::{Abort, Attach, FinishReason, Prefill, Release, from_agent};
@@ -19,8 +21,13 @@ struct World {
 
 impl World {
     async fn start() -> Self {
+        Self::start_with_key(None).await
+    }
+
+    async fn start_with_key(file: Option<PathBuf>) -> Self {
         let server = FakeServer::start().await;
-        let agent = Agent::start_before(Some(server.upstream.clone()), |_| {}).await;
+        let upstream = server.upstream.clone().with_key_file(file);
+        let agent = Agent::start_before(Some(upstream), |_| {}).await;
         let engine = agent.attach(Attach {
             generates: false,
             ..prefill_engine()
@@ -77,6 +84,43 @@ async fn the_prompt_is_posted_with_the_number_that_the_stream_has_told() {
     let heard = engine.hear().await.unwrap();
     assert_eq!(heard, from_agent::Kind::Release(Release { request }));
     assert_eq!(soon(warming).await.unwrap(), Ok(()));
+}
+
+#[tokio::test]
+async fn a_server_that_wants_a_key_gets_the_one_that_the_file_holds_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key");
+    let mut world = World::start_with_key(Some(file.clone())).await;
+    for key in ["first", "second"] {
+        std::fs::write(&file, format!("{key}\n")).unwrap();
+        let mut peer = Peer::meet(&world.agent).await;
+        let request = peer.ask(Method::Bf16, 100, 0);
+        let events = peer.transfer(&request).await.unwrap();
+        let (prefill, (head, _, mut answer)) = world.asked().await;
+        assert_eq!(head.headers["authorization"], format!("Bearer {key}"));
+        drop(events);
+        soon(answer.closed()).await;
+        world.is_stopped(prefill.request).await;
+        world.agent.is_idle().await;
+    }
+    for (text, said) in [
+        (None, "can't be read"),
+        (Some("two\nlines"), "holds no API key"),
+    ] {
+        std::fs::remove_file(&file).ok();
+        if let Some(text) = text {
+            std::fs::write(&file, text).unwrap();
+        }
+        let mut peer = Peer::meet(&world.agent).await;
+        let request = peer.ask(Method::Bf16, 100, 0);
+        let mut events = peer.transfer(&request).await.unwrap();
+        let prefill = world.engine.hear_prefill().await;
+        let told = end(&mut events).await;
+        assert_eq!(told.code(), Code::Unavailable);
+        assert!(told.message().contains(said), "{told}");
+        world.is_stopped(prefill.request).await;
+        world.agent.is_idle().await;
+    }
 }
 
 #[tokio::test]
