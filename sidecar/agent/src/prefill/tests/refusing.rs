@@ -149,8 +149,9 @@ async fn a_message_that_is_too_long_is_refused_with_the_bound_and_the_next_one_i
     let (agent, _engine) = Agent::with_engine().await;
     let mut peer = Peer::meet(&agent).await;
     let mut request = peer.ask(Method::Bf16, 10, 0);
-    // Of four bytes each on the wire.
-    request.tokens = vec![1 << 21; 3 << 20];
+    // One long text costs no time to write, which many tokens do: the link's heartbeats wait for it on this one thread.
+    let coding = request.coding.as_mut().unwrap();
+    coding.profile = "p".repeat(9 << 20);
     let refused = soon(peer.client.transfer(request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
     assert!(
