@@ -223,10 +223,12 @@ pub async fn reconcile(
     told(&object, &key)
         .into_iter()
         .for_each(|one| span.set(one));
-    let (traceparent, _) = lynx_telemetry::inject(span.context());
-    context
-        .hub
-        .with(&key, |registry, _| registry.set_look(&key, traceparent));
+    if !context.config.otlp_endpoint.is_empty() {
+        let (traceparent, _) = lynx_telemetry::inject(span.context());
+        context
+            .hub
+            .with(&key, |registry, _| registry.set_look(&key, traceparent));
+    }
     let begun = context.clock.now();
     let log = span.log();
     let result = one(&object, &context, &key).instrument(log.clone()).await;

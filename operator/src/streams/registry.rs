@@ -349,6 +349,7 @@ impl Registry {
     }
 
     /// The deployment is looked at, in the span of this W3C trace context: what its agents are told from now on comes from there.
+    /// Not for a span that is sent nowhere, which nobody could find.
     pub fn set_look(&mut self, key: &Key, traceparent: String) {
         self.fleets.entry(key.clone()).or_default().look = traceparent;
     }

@@ -66,12 +66,32 @@ def joined(reply: dict) -> list[tuple[str, str]]:
     """The spans of the one trace in Jaeger's reply. All but the client's own parent must be there."""
     (trace,) = reply["data"]
     known = {span["spanID"] for span in trace["spans"]}
-    parents = {reference["spanID"] for span in trace["spans"] for reference in span["references"]}
+    parents = {reference["spanID"] for reference in references(trace, "CHILD_OF")}
     if len(parents - known) > 1:
         return []
     processes = {key: name_of(process) for key, process in trace["processes"].items()}
     in_order = sorted(trace["spans"], key=lambda span: span["startTime"])
     return [(processes[span["processID"]], span["operationName"]) for span in in_order]
+
+
+def linked(address: str, trace: str, service: str) -> None:
+    """Returns once a span of the trace is linked to a span of this service. Raises Unmet if none is."""
+
+    def found(id: str) -> dict | None:
+        reply = page(f"http://{address}:{QUERY}/api/traces/{id}")
+        return json.loads(reply)["data"][0] if reply else None
+
+    def reached() -> bool:
+        links = references(found(trace) or {"spans": []}, "FOLLOWS_FROM")
+        others = filter(None, (found(link["traceID"]) for link in links))
+        return any(process["serviceName"] == service for other in others for process in other["processes"].values())
+
+    look(reached, f"a span of the trace {trace} is linked to one of {service}'s")
+
+
+def references(trace: dict, kind: str) -> list[dict]:
+    """What the spans of a trace refer to in this way."""
+    return [one for span in trace["spans"] for one in span["references"] if one["refType"] == kind]
 
 
 def name_of(process: dict) -> str:

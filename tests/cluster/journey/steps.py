@@ -92,7 +92,8 @@ class Journey:
 
 def install(journey: Journey) -> None:
     """helm install brings the operator up"""
-    run("helm", "install", "lynx", str(CHART), "--namespace", SYSTEM, "--create-namespace", "--wait", "--timeout=3m")
+    spans = f"--set=otlpEndpoint=http://{journey.address}:{jaeger.OTLP_GRPC}"
+    run("helm", "install", "lynx", str(CHART), "--namespace", SYSTEM, "--create-namespace", "--wait", "--timeout=3m", spans)
     run("helm", "test", "lynx", "--namespace", SYSTEM, "--timeout=1m")
 
 
@@ -132,7 +133,7 @@ def draft(journey: Journey) -> None:
 
 
 def trace(journey: Journey) -> None:
-    """its spans are one trace in Jaeger, from both agents and both engines"""
+    """its spans are one trace in Jaeger, from both agents and both engines, with a link to the operator's look"""
     wanted = {
         ("lynx-agent decode", "lynx.request"),
         ("lynx-agent decode", "lynx.transfer"),
@@ -145,6 +146,7 @@ def trace(journey: Journey) -> None:
         ("lynx-engine decode", "lynx.verify"),
     }
     jaeger.spans(journey.address, journey.trace, wanted)
+    jaeger.linked(journey.address, journey.trace, "lynx-operator")
 
 
 def throttle(journey: Journey) -> None:
