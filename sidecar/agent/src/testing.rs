@@ -8,6 +8,7 @@ pub(crate) mod by_engine;
 pub(crate) mod driver;
 mod engine;
 pub(crate) mod gpu;
+pub(crate) mod prompt;
 mod server;
 
 use std::path::Path;

@@ -5,34 +5,12 @@ use std::sync::Arc;
 use lynx_kernels::{Codec, Profile};
 use lynx_proto::engine::v1::Role;
 
-use crate::coding::{Coding, Descriptor, Next};
-use crate::identity::profile_name;
+use crate::coding::{Coding, Next};
 use crate::method::Method;
 use crate::pool::{Access, AccessError, Readable, Writable};
 use crate::testing::gpu::{By, Kv, OnGpu, PAGE, SHAPE};
+use crate::testing::prompt::{BLOCKS, TOKENS, coding, pages};
 use crate::testing::{attach, make_pool, open_pool};
-
-/// The last block, and the last page, are partial.
-const TOKENS: u32 = 300;
-const BLOCKS: [u32; 5] = [3, 0, 4, 1, 6];
-
-/// In no order, and not all of them.
-fn pages() -> Vec<u32> {
-    let count = TOKENS.div_ceil(PAGE);
-    (0..count).rev().map(|page| page * 2 % 41).collect()
-}
-
-fn coding(method: Method, profile: &Profile) -> Coding {
-    let descriptor = Descriptor {
-        method: lynx_proto::peer::v1::Method::from(method).into(),
-        prompt_tokens: TOKENS,
-        from_token: 0,
-        anchor_k_eighths: 28,
-        anchor_v_bits: 3,
-        profile: profile_name(profile),
-    };
-    Coding::new(SHAPE, &descriptor).unwrap()
-}
 
 #[test]
 #[ignore = "needs the fake driver, with which another test runs it"]
