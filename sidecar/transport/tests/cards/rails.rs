@@ -9,15 +9,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lynx_transport::rdma::{Adapter, Cards, Completion, Endpoint, Queue, Route, Sizes};
-use lynx_transport::{LinkConfig, ReceiverEvent};
+use lynx_transport::{Clock, LinkConfig, ReceiverEvent};
 use lynx_units::{Bytes, Priority, TransferId};
 use lynx_verbs::Path;
 
-use self::pair::{FAST, KIB, MIB, Pair, Shape, payload, soon};
-
-#[path = "../link/pair.rs"]
-#[expect(dead_code, reason = "one test needs a part of it")]
-mod pair;
+use super::pair::{FAST, KIB, MIB, Pair, Shape, bare, payload, soon};
 
 /// After so many writes by its second card a side ends that one's queue pair.
 const WRITES: usize = 5;
@@ -46,9 +42,11 @@ static CARDS: LazyLock<Arc<Failing>> = LazyLock::new(|| {
     })
 });
 
-fn with_means(config: LinkConfig) -> LinkConfig {
+fn over_both(clock: Clock, name: &str) -> LinkConfig {
     let adapter = Arc::new(Shared(Arc::clone(&CARDS)));
-    config.with_adapter(Some(adapter)).requiring_rdma(true)
+    bare(clock, name)
+        .with_adapter(Some(adapter))
+        .requiring_rdma(true)
 }
 
 #[derive(Debug)]
@@ -129,7 +127,7 @@ impl Queue for Second {
 
 #[tokio::test]
 async fn a_link_over_two_cards_outlives_one_of_them_and_every_byte_arrives() {
-    let mut pair = Pair::new(FAST).await;
+    let mut pair = Pair::with_config(FAST, Bytes::from_mib(16), over_both).await;
     let shape = Shape {
         units: 12,
         segments: vec![(0, 64 * KIB), (1, MIB)],

@@ -28,8 +28,12 @@ pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
 }
 
 pub(crate) fn config(clock: Clock, name: &str) -> LinkConfig {
-    let config = LinkConfig::new(clock, PeerInfo::new(name).with("codec", "1")).unwrap();
-    super::with_means(config)
+    super::with_means(bare(clock, name))
+}
+
+/// Without what this program's links have besides.
+pub(crate) fn bare(clock: Clock, name: &str) -> LinkConfig {
+    LinkConfig::new(clock, PeerInfo::new(name).with("codec", "1")).unwrap()
 }
 
 /// What a transfer is made of: `segments` are (level, length), the same in each unit.
@@ -116,6 +120,15 @@ impl Pair {
     }
 
     pub(crate) async fn with_window(rate: BitRate, window: Bytes) -> Self {
+        Self::with_config(rate, window, config).await
+    }
+
+    /// Both sides are configured by `config`, at a clock and with a name.
+    pub(crate) async fn with_config(
+        rate: BitRate,
+        window: Bytes,
+        config: fn(Clock, &str) -> LinkConfig,
+    ) -> Self {
         let clock = Clock::start();
         let mut listener = Listener::bind(LOOPBACK, config(clock, "prefill")).unwrap();
         let relay = Relay::start(LOOPBACK, listener.address(), LinkOptions::new(rate)).unwrap();
