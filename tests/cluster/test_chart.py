@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
-from journey.kubectl import Object, Unmet, apply, get, kubectl, read, run
+from journey.kubectl import Object, Unmet, apply, condition, get, kubectl, read, run, watch
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "lynx"
@@ -39,6 +39,10 @@ def older(folder: Path) -> Path:
     return chart
 
 
+def established(definition: Object) -> bool:
+    return condition(definition, "Established").get("status") == "True"
+
+
 def names(kind: str, *where: str) -> set[str]:
     return {item["metadata"]["name"] for item in get(kind, *where)["items"]}
 
@@ -50,7 +54,7 @@ class Chart(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.folder = tempfile.TemporaryDirectory()
         kubectl("apply", "--server-side", "--force-conflicts", f"--filename={DEFINITION}")
-        kubectl("wait", "--for=condition=Established", "crd/lynxdeployments.lynx.dev")
+        watch("the definition is served", established, "crd/lynxdeployments.lynx.dev")
         for name in (SYSTEM, TEAM):
             labels = {"pod-security.kubernetes.io/enforce": "restricted"} if name == SYSTEM else {}
             apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})

@@ -86,5 +86,7 @@ def documents(stream: IO[str]) -> Iterator[Object]:
 
 
 def condition(seen: Object, kind: str) -> Object:
-    conditions = seen.get("status", {}).get("conditions", [])
+    """The condition of that type, or nothing yet. Of a definition just made the API server says `conditions: null`, which
+    `kubectl wait` takes for an error."""
+    conditions = seen.get("status", {}).get("conditions") or []
     return next((each for each in conditions if each["type"] == kind), {})
