@@ -54,7 +54,7 @@ class Chart(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.folder = tempfile.TemporaryDirectory()
         kubectl("apply", "--server-side", "--force-conflicts", f"--filename={DEFINITION}")
-        watch("the definition is served", established, "crd/lynxdeployments.lynx.dev")
+        watch("the definition is served", established, "crd", "lynxdeployments.lynx.dev")
         for name in (SYSTEM, TEAM):
             labels = {"pod-security.kubernetes.io/enforce": "restricted"} if name == SYSTEM else {}
             apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})

@@ -53,9 +53,13 @@ def refusal(manifest: Object) -> str:
     raise Unmet(f"The API server takes {json.dumps(manifest)}")
 
 
-def watch(what: str, reached: Callable[[Object], bool], *arguments: str, patience: float = PATIENCE_S) -> Object:
-    """Follows one object until it is so, and returns it. Raises Unmet if it takes too long."""
-    command = ["kubectl", "get", *arguments, "--watch", "--output=json"]
+def watch(what: str, reached: Callable[[Object], bool], kind: str, name: str, patience: float = PATIENCE_S) -> Object:
+    """Follows one object until it is so, and returns it. Raises Unmet if it takes too long.
+
+    Asked for by its name, kubectl prints the object and then leaves out the first thing that its watch says, which may be
+    newer. A list of one is watched from the very state that was printed.
+    """
+    command = ["kubectl", "get", kind, f"--field-selector=metadata.name={name}", "--watch", "--output=json"]
     last: Object = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         timer = threading.Timer(patience, child.kill)
