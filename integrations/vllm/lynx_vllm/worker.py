@@ -19,7 +19,7 @@ from .messages import Step
 from .options import Options
 from .pools import Exported
 from .repairs import repair
-from .shortcuts import sample_plainly
+from .shortcuts import compute_plainly
 from .staging import BLOCK_TOKENS, Elements, Geometry
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Worker:
 
     def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """Takes vLLM's blocks, and finds out what lies where in one. By now vLLM has loaded its own operations."""
-        sample_plainly()
+        compute_plainly()
         names = sorted(kv_caches, key=layer_number)
         if len(names) != self._geometry.layers:
             raise LayoutError(f"vLLM has {len(names)} layers of KV and its configuration {self._geometry.layers}")

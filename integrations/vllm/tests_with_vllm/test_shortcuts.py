@@ -1,67 +1,98 @@
-"""A step that verifies nothing gives what it gives in a server that never speculates, and others what vLLM gives."""
+"""A step that copies nothing and verifies nothing is computed as in a server without Lynx, and others as vLLM does."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
+from vllm.distributed.kv_transfer import has_kv_transfer_group, kv_transfer_state
 from vllm.v1.engine.core import EngineCore
-from vllm.v1.sample import rejection_sampler
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from lynx_vllm import shortcuts
+from lynx_vllm.messages import Load, Step
+from lynx_vllm.proposer import LynxProposer
 
-VOCABULARY = 7
-
-
-class Sampler:
-    """vLLM's sampler, as far as the verifier asks it."""
-
-    def __init__(self) -> None:
-        self.asked: list[torch.Tensor] = []
-
-    def __call__(self, logits: torch.Tensor, **_: Any) -> str:
-        self.asked.append(logits)
-        return "sampled"
+CONNECTOR, SPECULATION = object(), object()
+LOADS = Step(loads=[Load((0,), (0,), 0, 64, True)])
 
 
-class Verifier:
-    """A `RejectionSampler` with another sampler."""
+class Runner:
+    """A worker's, of which each half of a step says what it sees."""
 
-    def __init__(self) -> None:
-        self.sampler = Sampler()
+    def __init__(self, drafter: object) -> None:
+        self.drafter = drafter
+        self.vllm_config = SimpleNamespace(speculative_config=SPECULATION)
+        self.speculative_config: object = SPECULATION
+        self.seen: list[tuple[bool, bool]] = []
+
+    def see(self) -> None:
+        self.seen.append((has_kv_transfer_group(), self.speculative_config is not None))
 
 
-def metadata(drafts: list[int]) -> SimpleNamespace:
-    """Of requests with so many drafted tokens each, whose last rows are the bonuses'."""
-    ends = torch.tensor([count + 1 for count in drafts]).cumsum(0)
-    return SimpleNamespace(max_spec_len=max(drafts), bonus_logits_indices=ends - 1)
+def output(step: object, drafts: dict[str, list[int]]) -> SimpleNamespace:
+    """What a scheduler says of a step."""
+    return SimpleNamespace(kv_connector_metadata=SimpleNamespace(step=step), scheduled_spec_decode_tokens=drafts)
 
 
 @pytest.fixture(autouse=True)
-def vllms_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM as it is, again after each test."""
+def vllms_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """vLLM as it is, again after each test, with a connector and with halves of steps that do nothing."""
     monkeypatch.setattr(EngineCore, "post_step", EngineCore.post_step)
-    monkeypatch.setattr(rejection_sampler.RejectionSampler, "forward", rejection_sampler.RejectionSampler.forward)
+    monkeypatch.setattr(GPUModelRunner, "execute_model", GPUModelRunner.execute_model)
+    monkeypatch.setattr(GPUModelRunner, "sample_tokens", GPUModelRunner.sample_tokens)
+    monkeypatch.setattr(kv_transfer_state, "_KV_CONNECTOR_AGENT", CONNECTOR)
+    monkeypatch.setattr(shortcuts, "_execute", lambda runner, output: runner.see())
+    monkeypatch.setattr(shortcuts, "_sample", lambda runner, grammar: runner.see())
+    yield
 
 
-def test_a_step_without_drafts_is_sampled_row_by_row() -> None:
-    shortcuts.sample_plainly()
-    verifier = Verifier()
-    logits = torch.rand(3, VOCABULARY)
-    forward = rejection_sampler.RejectionSampler.forward
-    assert forward(verifier, metadata([0, 0, 0]), None, logits, None) == "sampled"
-    assert torch.equal(verifier.sampler.asked[0], logits)
+def step(runner: Any, output: SimpleNamespace) -> list[tuple[bool, bool]]:
+    """One step: whether its halves see a connector, and whether they see speculation."""
+    assert GPUModelRunner.execute_model(runner, output) is None
+    GPUModelRunner.sample_tokens(runner, None)
+    assert (kv_transfer_state._KV_CONNECTOR_AGENT, runner.speculative_config) == (CONNECTOR, SPECULATION)
+    return runner.seen
 
 
-def test_a_step_with_a_draft_is_verified_by_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortcuts, "_verify", lambda *_: "verified")
-    shortcuts.sample_plainly()
-    verifier = Verifier()
-    forward = rejection_sampler.RejectionSampler.forward
-    assert forward(verifier, metadata([0, 1]), None, torch.rand(3, VOCABULARY), None) == "verified"
-    assert verifier.sampler.asked == []
+@pytest.mark.parametrize(
+    ("what", "drafts", "seen"),
+    [
+        (Step(), {}, (False, False)),
+        (LOADS, {}, (True, False)),
+        (Step(), {"a": [1]}, (False, True)),
+        (LOADS, {"a": [1]}, (True, True)),
+        # Of another connector, or of several.
+        (None, {}, (True, False)),
+    ],
+)
+def test_a_step_sees_what_it_has_a_use_for(what: object, drafts: dict[str, list[int]], seen: tuple[bool, bool]) -> None:
+    shortcuts.compute_plainly()
+    assert step(Runner(LynxProposer(None)), output(what, drafts)) == [seen, seen]
+
+
+def test_another_proposer_is_asked_after_each_step() -> None:
+    shortcuts.compute_plainly()
+    assert step(Runner(object()), output(Step(), {})) == [(False, True)] * 2
+
+
+def test_a_step_that_ends_early_or_fails_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner(LynxProposer(None))
+    monkeypatch.setattr(shortcuts, "_execute", lambda runner, output: "nothing to compute")
+    shortcuts.compute_plainly()
+    assert GPUModelRunner.execute_model(runner, output(Step(), {})) == "nothing to compute"
+    assert (kv_transfer_state._KV_CONNECTOR_AGENT, runner.speculative_config) == (CONNECTOR, SPECULATION)
+
+    def fails(runner: Any, output: Any) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(shortcuts, "_execute", fails)
+    shortcuts.compute_plainly()
+    with pytest.raises(ValueError):
+        GPUModelRunner.execute_model(runner, output(Step(), {}))
+    assert (kv_transfer_state._KV_CONNECTOR_AGENT, runner.speculative_config) == (CONNECTOR, SPECULATION)
 
 
 def test_an_engine_asks_its_worker_for_no_proposals() -> None:
