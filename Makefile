@@ -25,7 +25,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-metrics test-cluster test-cuda test-faults test-rdma test-vllm bench bench-peers bench-operator soak lint images model fuzz fuzz-all profile toolchain build
+.PHONY: help demo test test-metrics test-cluster test-cuda test-faults test-rdma test-vllm bench bench-vllm bench-peers bench-operator soak lint images model fuzz fuzz-all profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -93,6 +93,13 @@ test-vllm: toolchain model ## Two real vLLM servers with Lynx between them, as r
 	@echo "  build     the agent, and the double of CUDA's driver"
 	@integrations/vllm/test --with-agents
 	@tests/vllm/vllm_test.py $(ARGS)
+
+bench-vllm: build ## What Lynx costs a vLLM whose requests have nothing to do with it, as root (ARGS="--rounds 48"); rows go to out/
+	@scripts/need ip tc python3 pip
+	@scripts/vllm-env >/dev/null
+	@PYTHONPATH=$$(scripts/python-env integrations/vllm/tests/requirements.txt | tail -n 1) integrations/vllm/generate.py
+	@mkdir -p out
+	@tests/vllm/vllm_bench.py --json out/bench-vllm.json $(ARGS)
 
 bench: model build ## Measure what docs/specification.md promises (ARGS=--quick for a first look); rows go to out/
 	@mkdir -p out

@@ -30,7 +30,10 @@ PACKAGE = Path(__file__).resolve().parents[2] / "integrations/vllm"
 class Vllm:
     """One `vllm serve` in a network namespace."""
 
-    def __init__(self, name: str, enter: list[str], environment: str, model: str, log: Path, more: list[str]) -> None:
+    def __init__(
+        self, name: str, enter: list[str], environment: str, model: str, log: Path, more: list[str], path: list[Path]
+    ) -> None:
+        """`more` is what it is told besides, `path` where Python looks for modules first."""
         self.url = f"http://127.0.0.1:{PORTS[name]}"
         self.log = log
         command = [
@@ -44,7 +47,8 @@ class Vllm:
         settings = {
             **{"OMP_NUM_THREADS": "1", "KMP_BLOCKTIME": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
             **{"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"},
-            **{"PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1", "VLLM_LOGGING_COLOR": "0"},
+            "PYTHONPATH": os.pathsep.join(map(str, path)),
+            **{"PYTHONDONTWRITEBYTECODE": "1", "VLLM_LOGGING_COLOR": "0"},
         }
         with log.open("ab") as output:
             self.child = subprocess.Popen(
@@ -116,6 +120,11 @@ class VllmNode(Node):
     def __init__(self, role: str, options: Options, environment: str, config: dict) -> None:
         super().__init__(role, options, config)
         self.environment_folder = environment
+        # Whether vLLM's log tells of each copy, which takes time.
+        self.diagnostics = True
+        # What else it is told, and where its modules are that can answer as a plain vLLM.
+        self.more: list[str] = []
+        self.toggled: Path | None = None
         self.vllm: Vllm | None = None
         # JSON is YAML.
         written = json.loads(self.config_file.read_text())
@@ -128,21 +137,24 @@ class VllmNode(Node):
             return
         extra = {
             **{"socket": str(self.socket), "shared_directory": str(self.shared), "staging_blocks": STAGING_BLOCKS},
-            **{"weights": WEIGHTS, "diagnostics": True},
+            **{"weights": WEIGHTS, "diagnostics": self.diagnostics},
         }
         transfer = {
-            **{"kv_connector": "LynxConnector", "kv_connector_module_path": "lynx_vllm.connector"},
+            "kv_connector": "LynxConnector",
+            "kv_connector_module_path": "lynx_toggled" if self.toggled else "lynx_vllm.connector",
             "kv_role": "kv_producer" if self.role == PREFILL else "kv_consumer",
             **{"kv_load_failure_policy": "recompute", "kv_connector_extra_config": extra},
         }
-        more = ["--kv-transfer-config", json.dumps(transfer)]
+        more = [*self.more, "--kv-transfer-config", json.dumps(transfer)]
         if self.role == DECODE:
             proposer = "lynx_vllm.proposer.LynxProposer"
             speculative = {"method": "custom_class", "model": proposer, "num_speculative_tokens": DRAFTS}
-            more += ["--scheduler-cls", "lynx_vllm.scheduler.LynxScheduler"]
+            scheduler = "lynx_toggled.ToggledScheduler" if self.toggled else "lynx_vllm.scheduler.LynxScheduler"
+            more += ["--scheduler-cls", scheduler]
             more += ["--speculative-config", json.dumps(speculative)]
         log = self.options.folder / f"{self.role}-{ENGINE}.log"
-        self.vllm = Vllm(self.role, self.enter, self.environment_folder, self.options.model, log, more)
+        path = [PACKAGE, self.toggled] if self.toggled else [PACKAGE]
+        self.vllm = Vllm(self.role, self.enter, self.environment_folder, self.options.model, log, more, path)
 
     def stop(self) -> None:
         super().stop()
@@ -172,7 +184,7 @@ class Nodes:
         # Its log probabilities are logits, by which ties are told. That changes no answer.
         more = ["--logprobs-mode", "raw_logits"]
         log = self.options.folder / "plain.log"
-        self.plain = Vllm("plain", self.decode.enter, self.environment, self.options.model, log, more)
+        self.plain = Vllm("plain", self.decode.enter, self.environment, self.options.model, log, more, [])
         for node in self.both:
             node.start(ENGINE)
             node.start(AGENT)

@@ -12,12 +12,7 @@ Needs root, ip, tc, the `lynx` program, and what scripts/vllm-env makes: `make t
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -25,14 +20,13 @@ sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/faults"))
 
-import pair
 import promises
-from nodes import Options, Unmet
+from nodes import Unmet
+from place import Place, enter
 from servers import Nodes
 
 # 7.5 MB/s: 1,000 tokens of this model's KV take three seconds, in which even a busy machine drafts.
 RATE = "60mbit"
-TERMINATED = 143
 LOG_LINES = 25
 
 
@@ -46,36 +40,12 @@ def main() -> int:
     if options.list:
         print("\n".join(promises.ALL))
         return 0
-    return inside(options) if options.inside else outside(options)
-
-
-def outside(options: argparse.Namespace) -> int:
-    """Makes the namespaces and enters one of them, where the client is; leaves nothing."""
-    made = subprocess.run([str(ROOT / "scripts/vllm-env")], capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        print(made.stderr, file=sys.stderr)
-        return 1
-    environment, model = made.stdout.split()[-2:]
-    # Whoever ends this wants nothing left of it either.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    name = f"lxv{os.getpid()}"
-    folder = Path(tempfile.mkdtemp(prefix="lynx-vllm-", dir="/dev/shm"))
-    try:
-        pair.up(name, RATE)
-        enter = ["ip", "netns", "exec", f"{name}-b", sys.executable, __file__, *sys.argv[1:]]
-        return subprocess.run([*enter, "--inside", f"{name} {folder} {environment} {model}"], check=False).returncode
-    finally:
-        pair.down(name)
-        if options.keep:
-            print(f"  logs      {folder}")
-        else:
-            shutil.rmtree(folder)
+    return inside(options) if options.inside else enter(__file__, RATE, options.keep)
 
 
 def inside(options: argparse.Namespace) -> int:
-    name, folder, environment, model = options.inside.split()
-    program = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/lynx"
-    nodes = Nodes(Options(name, str(program), model, Path(folder)), environment)
+    place = Place.parse(options.inside)
+    nodes = Nodes(place.options("debug", place.folder), place.environment)
     failures, begun = 0, time.monotonic()
     try:
         print(f"  {nodes.start():6.1f} s  three vLLMs and two agents work", flush=True)
@@ -89,7 +59,7 @@ def inside(options: argparse.Namespace) -> int:
     finally:
         nodes.stop()
     if failures:
-        for log in sorted(Path(folder).glob("*.log")):
+        for log in sorted(place.folder.glob("*.log")):
             print(f"--- {log.name}")
             print("\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]))
     print(f"  vllm      {time.monotonic() - begun:.0f} s, {failures} failed")
