@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from asking import Answer, ask, choices, tokens_of
-from nodes import AGENT, Unmet, until
-from servers import MODEL, Nodes
+from nodes import AGENT, ENGINE, Unmet, until
+from servers import MODEL, START_S, Nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT_URL = "http://127.0.0.1:8090"
@@ -300,6 +300,25 @@ def copies(world: World) -> str:
     return f"1,000 tokens are saved in {costs[0]:.0f} ms and loaded in {costs[1]:.0f} ms"
 
 
+def without_the_scheduler(world: World) -> str:
+    """A vLLM that is told of the connector alone waits until all the bits are there, drafts nothing, and says so."""
+    node, verified = world.nodes.decode, len(world.verified())
+    attached = node.metric("lynx_engine_attaches_total")
+    world.decode.stop()
+    node.drafts = False
+    node.start(ENGINE)
+    world.decode = node.vllm
+    until("the agent has the next vLLM", lambda: node.metric("lynx_engine_attaches_total") > attached, START_S)
+    until("both nodes work again", world.nodes.are_ready, START_S)
+    brought = len(loads(world))
+    said = world.same({n: ask(AGENT_URL, world.prompts[n], TOKENS) for n in (4, 15)})
+    if len(loads(world)) != brought + 2 or len(world.verified()) != verified:
+        raise Unmet(f"{len(loads(world)) - brought} prompts were loaded, {len(world.verified()) - verified} drafts verified")
+    if not world.decode.said("(nothing is drafted, since vLLM runs without)"):
+        raise Unmet("vLLM's log doesn't say that nothing is drafted")
+    return f"{said}; {kv_is_the_same(world)}"
+
+
 ALL: dict[str, Scenario] = {
     "questions one by one": one_by_one,
     "KV": kv_is_the_same,
@@ -315,4 +334,5 @@ ALL: dict[str, Scenario] = {
     "KV, after all of it": kv_is_the_same,
     "verification, after all of it": a_verification_is_one_forward,
     "copies": copies,
+    "without the scheduler": without_the_scheduler,
 }

@@ -122,6 +122,8 @@ class VllmNode(Node):
         self.environment_folder = environment
         # Whether vLLM's log tells of each copy, which takes time.
         self.diagnostics = True
+        # Whether a decode node's has Lynx's scheduler, without which nothing is drafted.
+        self.drafts = True
         # What else it is told, and where its modules are that can answer as a plain vLLM.
         self.more: list[str] = []
         self.toggled: Path | None = None
@@ -146,7 +148,7 @@ class VllmNode(Node):
             **{"kv_load_failure_policy": "recompute", "kv_connector_extra_config": extra},
         }
         more = [*self.more, "--kv-transfer-config", json.dumps(transfer)]
-        if self.role == DECODE:
+        if self.role == DECODE and self.drafts:
             proposer = "lynx_vllm.proposer.LynxProposer"
             speculative = {"method": "custom_class", "model": proposer, "num_speculative_tokens": DRAFTS}
             scheduler = "lynx_toggled.ToggledScheduler" if self.toggled else "lynx_vllm.scheduler.LynxScheduler"
