@@ -17,7 +17,7 @@ mod topology;
 mod transfer;
 
 pub use autoscaling::{Autoscaling, PrefillBounds, Ratio, Target};
-pub use engine::{Engine, EngineType, Port};
+pub use engine::{ApiKeySecret, Engine, EngineType, Http, Port};
 pub use gpus::Gpus;
 pub use model::{HostPath, HuggingFace, ImageSource, Model, PullPolicy, PvcSource, Source};
 pub use observability::{Metrics, Observability, Otlp};

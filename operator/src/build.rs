@@ -5,8 +5,9 @@
 
 mod agent;
 mod agent_config;
+mod api_key;
 mod devices;
-mod engine;
+pub(crate) mod engine;
 pub mod generation;
 mod model;
 pub mod names;

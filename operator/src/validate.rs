@@ -5,13 +5,21 @@
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::{Pool, Template};
 
+use crate::build::engine;
 use crate::scaling::quantity::number;
 
 /// The volumes of every pod, and the folders that they are mounted at.
-const VOLUMES: [&str; 5] = ["lynx", "tmp", "agent-config", "anchor-profile", "model"];
+const VOLUMES: [&str; 6] = [
+    "lynx",
+    "tmp",
+    "agent-config",
+    "anchor-profile",
+    "model",
+    "engine-api-key",
+];
 const FOLDERS: [&str; 3] = ["/run/lynx", "/tmp", "/models"];
 /// The agent's ports: one pod has one set of ports.
-const PORTS: [u16; 3] = [8080, 7400, 7401];
+const PORTS: [u16; 4] = [8080, 8081, 7400, 7401];
 
 /// Everything that is wrong with a spec, in sentences for its user.
 pub fn objections(object: &LynxDeployment) -> Vec<String> {
@@ -30,6 +38,16 @@ pub fn objections(object: &LynxDeployment) -> Vec<String> {
                 port.container_port
             ));
         }
+    }
+    if let Some(port) = engine::http_port(&spec.engine).filter(|port| PORTS.contains(port)) {
+        objections.push(format!(
+            "spec.engine.http.port: port {port} is the agent's; engine and agent share the pod's ports"
+        ));
+    }
+    if engine::says_port_twice(&spec.engine) {
+        objections.push(
+            "spec.engine.args: leave out --port, or spec.engine.http.port: both say where vLLM listens".into(),
+        );
     }
     if let Some(autoscaling) = &spec.decode.autoscaling
         && let Some(quantity) = &autoscaling.target.pending_kv_bytes
@@ -122,6 +140,42 @@ mod tests {
     #[test]
     fn a_plain_spec_is_fine() {
         assert!(objections_to(json!({}), json!([])).is_empty());
+    }
+
+    fn objections_to_engine(engine: Value) -> Vec<String> {
+        let object = serde_json::from_value(json!({
+            "apiVersion": "lynx.dev/v1alpha1", "kind": "LynxDeployment",
+            "metadata": {"name": "smol"},
+            "spec": {"model": {"name": "smol", "source": {"hostPath": {"path": "/m"}}}, "engine": engine},
+        }));
+        objections(&object.unwrap())
+    }
+
+    #[test]
+    fn an_engines_server_has_one_port_that_is_not_the_agents() {
+        let custom = |port: u16| json!({"type": "Custom", "image": "x", "http": {"port": port}});
+        let vllm = |args: Value, http: Value| json!({"type": "VLLM", "image": "x", "args": args, "http": http});
+        for fine in [
+            custom(9000),
+            vllm(json!(["--port=9000"]), json!({})),
+            vllm(json!([]), json!({"port": 9000})),
+        ] {
+            assert_eq!(objections_to_engine(fine), [""; 0]);
+        }
+        for (wrong, why) in [
+            (custom(8081), "port 8081 is the agent's"),
+            (
+                vllm(json!(["--port=8080"]), json!({})),
+                "port 8080 is the agent's",
+            ),
+            (
+                vllm(json!(["--port", "9"]), json!({"port": 9})),
+                "leave out --port",
+            ),
+        ] {
+            let found = objections_to_engine(wrong);
+            assert!(found.len() == 1 && found[0].contains(why), "{found:?}");
+        }
     }
 
     #[test]

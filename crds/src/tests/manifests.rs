@@ -63,6 +63,7 @@ fn every_field_survives_being_read_and_written() {
             "/spec/engine",
             json!({"type": "VLLM", "image": "v:1", "args": ["--a"], "tensorParallelSize": 2,
             "imagePullPolicy": "Always", "env": [{"name": "A", "value": "b"}],
+            "http": {"port": 8001, "apiKeySecret": {"name": "k", "key": "token"}},
             "ports": [{"name": "debug", "containerPort": 9}]}),
         ),
         (

@@ -132,6 +132,13 @@ fn engine() -> Vec<Case> {
             [engine(json!({"tensorParallelSize": 2}))],
             "leave engine.tensorParallelSize at 1",
         ),
+        case(
+            [engine(
+                json!({"type": "Custom", "image": "mine:1", "http": {}}),
+            )],
+            [engine(json!({"http": {}}))],
+            "the embedded engine has no HTTP server",
+        ),
         case([port("debug-1")], [port("Debug")], "a port's name has"),
     ]
 }

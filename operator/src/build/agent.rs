@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::names::Role;
-use super::{Inputs, devices, generation, pod, tls};
+use super::{Inputs, api_key, devices, generation, pod, tls};
 
 /// Health, metrics, and on the decode side the OpenAI endpoint.
 pub(super) const HTTP: u16 = 8080;
@@ -47,12 +47,12 @@ pub(super) fn container(inputs: &Inputs<'_>, role: Role) -> Container {
         liveness_probe: Some(probe("/livez", 10, 3)),
         resources: pod::some_resources(resources),
         security_context: Some(devices::agent_security(inputs, role)),
-        volume_mounts: Some(mounts(inputs)),
+        volume_mounts: Some(mounts(inputs, role)),
         ..Container::default()
     }
 }
 
-fn mounts(inputs: &Inputs<'_>) -> Vec<k8s_openapi::api::core::v1::VolumeMount> {
+fn mounts(inputs: &Inputs<'_>, role: Role) -> Vec<k8s_openapi::api::core::v1::VolumeMount> {
     let mut mounts = vec![
         pod::mount(pod::SHARED_VOLUME, SHARED, false),
         pod::mount(pod::CONFIG_VOLUME, CONFIG, true),
@@ -64,6 +64,7 @@ fn mounts(inputs: &Inputs<'_>) -> Vec<k8s_openapi::api::core::v1::VolumeMount> {
     if tls::secret_name(inputs.object).is_some() {
         mounts.push(pod::mount(tls::VOLUME, tls::FOLDER, true));
     }
+    mounts.extend(api_key::mount(inputs, role));
     mounts
 }
 

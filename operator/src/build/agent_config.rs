@@ -12,7 +12,7 @@ use lynx_crds::{Bits, Period};
 use serde::Serialize;
 
 use super::names::{self, Role};
-use super::{Inputs, agent, engine, generation, tls};
+use super::{Inputs, agent, api_key, engine, generation, tls};
 use crate::streams::{Key, doors};
 
 /// How long an agent takes requests after its drain has begun: two readiness probes that fail, and the way of that news through
@@ -59,6 +59,8 @@ struct Engine {
     shared_directory: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     http: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_key_file: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -165,6 +167,7 @@ impl AgentConfig {
                 socket: agent::SOCKET,
                 shared_directory: agent::SHARED,
                 http: engine::http(inputs),
+                api_key_file: api_key::file(inputs, role),
             },
             operator: (!url.is_empty()).then(|| operator(inputs, url)),
             transfer: transfer(inputs, role),

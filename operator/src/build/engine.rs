@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerPort, EnvVar, Lifecycle, LifecycleHandler, ResourceRequirements,
 };
 use kube::ResourceExt as _;
-use lynx_crds::spec::EngineType;
+use lynx_crds::spec::{Engine, EngineType, Http};
 
 use super::model::Mounted;
 use super::names::Role;
@@ -13,9 +13,12 @@ use super::{Inputs, agent, devices, generation, pod};
 /// Tokens of KV that the embedded engine has room for, where `engine.args` says nothing.
 const MAX_TOKENS: u32 = 8192;
 
-/// Where vLLM listens, unless its arguments say otherwise.
+/// Where engines with a server of their own listen.
 const LOOPBACK: &str = "127.0.0.1";
-const VLLM_PORT: u16 = 8000;
+/// What says so to vLLM.
+const PORT: &str = "--port";
+/// Where vLLM looks for the API key that it is to ask for.
+const VLLM_API_KEY: &str = "VLLM_API_KEY";
 
 /// The container. Before it is told to stop, its hook waits for the agent's drain: the engine goes first when a pod goes.
 pub(super) fn container(inputs: &Inputs<'_>, role: Role, model: &Mounted) -> Container {
@@ -91,7 +94,7 @@ fn arguments(
                 ),
                 // Clients' requests come through the agent, and nobody else's.
                 ("--host", Some(LOOPBACK.into())),
-                ("--port", Some(VLLM_PORT.to_string())),
+                (PORT, Some(own_http(&spec.engine).port().to_string())),
             ],
         ),
         EngineType::Custom => (None, Vec::new()),
@@ -109,18 +112,38 @@ fn arguments(
         .collect()
 }
 
-/// Where the engine's own HTTP server is, for the agent; `None` where the engine has none. A port that isn't a number is the
-/// engine's to complain of.
+/// Where the engine's own HTTP server is, for the agent; `None` where the engine has none.
 pub(super) fn http(inputs: &Inputs<'_>) -> Option<String> {
-    let engine = &inputs.object.spec.engine;
+    http_port(&inputs.object.spec.engine).map(|port| format!("http://{LOOPBACK}:{port}"))
+}
+
+/// The port of that server. One that isn't a number is the engine's to complain of.
+pub(crate) fn http_port(engine: &Engine) -> Option<u16> {
     match engine.type_ {
         EngineType::Vllm => {
-            let port = given(&engine.args, "--port");
-            let port = port.and_then(|port| port.parse().ok()).unwrap_or(VLLM_PORT);
-            Some(format!("http://{LOOPBACK}:{port}"))
+            let port = given(&engine.args, PORT).and_then(|port| port.parse().ok());
+            Some(port.unwrap_or_else(|| own_http(engine).port()))
         }
-        EngineType::Embedded | EngineType::Custom => None,
+        EngineType::Custom => engine.http.as_ref().map(Http::port),
+        EngineType::Embedded => None,
     }
+}
+
+/// Whether vLLM's arguments and the spec both say where it listens.
+pub(crate) fn says_port_twice(engine: &Engine) -> bool {
+    let is_vllm = engine.type_ == EngineType::Vllm;
+    is_vllm && own_http(engine).port.is_some() && given(&engine.args, PORT).is_some()
+}
+
+fn own_http(engine: &Engine) -> Http {
+    engine.http.clone().unwrap_or_default()
+}
+
+/// vLLM is told its API key. What another engine calls it is not known here.
+fn api_key(engine: &Engine) -> Option<EnvVar> {
+    let secret = engine.http.as_ref()?.api_key_secret.as_ref()?;
+    (engine.type_ == EngineType::Vllm)
+        .then(|| pod::from_secret(VLLM_API_KEY, &secret.name, &secret.key))
 }
 
 /// The last value of an option, written either way.
@@ -177,6 +200,7 @@ fn environment(inputs: &Inputs<'_>, role: Role, model: &Mounted, pool: &[EnvVar]
         ]);
     }
     env.extend(model.env.clone());
+    env.extend(api_key(&object.spec.engine));
     for given in object.spec.engine.env.iter().chain(pool) {
         env.retain(|own| own.name != given.name);
         env.push(given.clone());

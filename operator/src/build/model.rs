@@ -1,8 +1,8 @@
 //! The model's files in a pod.
 
 use k8s_openapi::api::core::v1::{
-    EnvVar, EnvVarSource, HostPathVolumeSource, ImageVolumeSource,
-    PersistentVolumeClaimVolumeSource, SecretKeySelector, Volume, VolumeMount,
+    EnvVar, HostPathVolumeSource, ImageVolumeSource, PersistentVolumeClaimVolumeSource, Volume,
+    VolumeMount,
 };
 use lynx_crds::spec::{HuggingFace, Source};
 
@@ -80,18 +80,7 @@ fn from_volume(volume: Volume, mount: String, path: String) -> Mounted {
 
 fn downloaded(repository: Option<&HuggingFace>) -> Mounted {
     let token = repository.and_then(|repository| repository.token_secret.clone());
-    let token = token.map(|secret| EnvVar {
-        name: "HF_TOKEN".into(),
-        value_from: Some(EnvVarSource {
-            secret_key_ref: Some(SecretKeySelector {
-                name: secret,
-                key: "token".into(),
-                optional: None,
-            }),
-            ..EnvVarSource::default()
-        }),
-        ..EnvVar::default()
-    });
+    let token = token.map(|secret| pod::from_secret("HF_TOKEN", &secret, "token"));
     Mounted {
         path: repository.map_or_else(String::new, |repository| repository.repository.clone()),
         volume: None,

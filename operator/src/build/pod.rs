@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapVolumeSource, EmptyDirVolumeSource, EnvVar, KeyToPath,
+    Capabilities, ConfigMapVolumeSource, EmptyDirVolumeSource, EnvVar, EnvVarSource, KeyToPath,
     LocalObjectReference, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements,
-    SeccompProfile, SecurityContext, Volume, VolumeMount,
+    SeccompProfile, SecretKeySelector, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -14,7 +14,7 @@ use lynx_crds::spec::{ConfigMapProfile, Template};
 use super::agent_config::AgentConfig;
 use super::names::{self, Role};
 use super::placement;
-use super::{Inputs, agent, devices, engine, generation, model, tls};
+use super::{Inputs, agent, api_key, devices, engine, generation, model, tls};
 
 /// The volumes of every pod.
 pub(super) const SHARED_VOLUME: &str = "lynx";
@@ -65,7 +65,8 @@ fn spec(inputs: &Inputs<'_>, role: Role, template: Template, revision: &str) -> 
     let drain = inputs.object.spec.transfer.deadlines.drain.duration();
     let drain = i64::try_from(drain.as_secs()).unwrap_or(i64::MAX - STOPPING);
     let config = names::of_revision(inputs.object, role, revision);
-    let volumes = volumes(inputs, config, &template, model.volume.clone());
+    let mut volumes = volumes(inputs, config, &template, model.volume.clone());
+    volumes.extend(api_key::volume(inputs, role));
     PodSpec {
         init_containers: Some(vec![agent::container(inputs, role)]),
         containers: vec![engine::container(inputs, role, &model)],
@@ -207,6 +208,22 @@ pub(super) fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar {
         name: name.into(),
         value: Some(value.into()),
+        ..EnvVar::default()
+    }
+}
+
+/// An environment variable of what a Secret has.
+pub(super) fn from_secret(name: &str, secret: &str, key: &str) -> EnvVar {
+    EnvVar {
+        name: name.into(),
+        value_from: Some(EnvVarSource {
+            secret_key_ref: Some(SecretKeySelector {
+                name: secret.into(),
+                key: key.into(),
+                optional: None,
+            }),
+            ..EnvVarSource::default()
+        }),
         ..EnvVar::default()
     }
 }

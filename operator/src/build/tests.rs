@@ -137,6 +137,16 @@ fn device_plugins_give_the_engine_its_gpus_and_the_agent_its_card() {
     );
 }
 
+/// What the agents make of it is their tests' to say.
+#[test]
+fn the_agents_of_an_engine_with_a_server_and_an_api_key() {
+    let http = json!({"port": 9000, "apiKeySecret": {"name": "mine"}});
+    let engine = json!({"type": "Custom", "image": "registry.example/engine:1", "http": http});
+    let mut objects = built(merged(embedded(), json!({"engine": engine})));
+    objects.retain(|object| object.resource.kind == "ConfigMap");
+    insta::assert_snapshot!(yaml(&objects));
+}
+
 #[test]
 fn every_object_belongs_to_the_deployment_and_says_so() {
     for object in built(embedded()) {
@@ -207,6 +217,78 @@ fn vllm_listens_for_its_agent_alone_where_the_agent_asks_it() {
         !yaml(&objects).contains("http: http://127"),
         "the embedded engine has no server"
     );
+}
+
+/// A deployment's agent.yaml of a role.
+fn agent_file(objects: &[Built], role: &str) -> String {
+    let name = format!("smol-{role}-");
+    let found = objects
+        .iter()
+        .find(|object| object.resource.kind == "ConfigMap" && object.name.starts_with(&name));
+    let text = &found.unwrap().value["data"]["agent.yaml"];
+    text.as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_custom_engine_has_a_server_where_the_spec_says_so() {
+    let file = |engine: Value| {
+        let spec = merged(embedded(), json!({"engine": engine}));
+        agent_file(&built(spec), "decode")
+    };
+    let custom = json!({"type": "Custom", "image": "x"});
+    assert!(!file(custom.clone()).contains("http: http"));
+    for (http, port) in [(json!({}), 8000), (json!({"port": 9000}), 9000)] {
+        let file = file(merged(custom.clone(), json!({"http": http})));
+        let url = format!("http: http://127.0.0.1:{port}\n");
+        assert!(file.contains(&url), "{file}");
+    }
+    let vllm = json!({"type": "VLLM", "image": "x", "http": {"port": 9000}});
+    let spec = merged(embedded(), json!({"engine": vllm}));
+    let pod = pod(&built(spec), "decode").to_string();
+    assert!(pod.contains(r#""--port","9000""#), "{pod}");
+}
+
+#[test]
+fn prefill_agents_have_the_api_key_of_their_engines_server_and_vllm_is_told_it() {
+    let spec = |type_: &str, env: Value| {
+        let http = json!({"apiKeySecret": {"name": "mine", "key": "token"}});
+        let engine = json!({"type": type_, "image": "x", "http": http, "env": env});
+        merged(embedded(), json!({"engine": engine}))
+    };
+    let of_secret = json!({"secretKeyRef": {"name": "mine", "key": "token"}});
+    for (type_, told) in [("VLLM", true), ("Custom", false)] {
+        let objects = built(spec(type_, json!([])));
+        let (prefill, decode) = (pod(&objects, "prefill"), pod(&objects, "decode"));
+        let volume = json!({"name": "engine-api-key", "secret": {"secretName": "mine", "defaultMode": 0o440,
+            "items": [{"key": "token", "path": "api-key"}]}});
+        assert!(prefill["volumes"].as_array().unwrap().contains(&volume));
+        let mount =
+            json!({"name": "engine-api-key", "mountPath": "/etc/lynx-engine", "readOnly": true});
+        let mounts = |container: &str| prefill[container][0]["volumeMounts"].clone();
+        assert!(
+            mounts("initContainers")
+                .as_array()
+                .unwrap()
+                .contains(&mount)
+        );
+        assert!(!mounts("containers").to_string().contains("engine-api-key"));
+        assert!(!decode.to_string().contains("engine-api-key"));
+        let line = "apiKeyFile: /etc/lynx-engine/api-key\n";
+        assert!(agent_file(&objects, "prefill").contains(line));
+        assert!(!agent_file(&objects, "decode").contains("apiKeyFile"));
+        for pod in [prefill, decode] {
+            let variables = pod["containers"][0]["env"].as_array().unwrap().clone();
+            let key = variables.iter().find(|one| one["name"] == "VLLM_API_KEY");
+            assert_eq!(
+                key.map(|key| key["valueFrom"].clone()),
+                told.then(|| of_secret.clone())
+            );
+        }
+    }
+    let own = json!([{"name": "VLLM_API_KEY", "value": "own"}]);
+    let pod = pod(&built(spec("VLLM", own)), "decode")["containers"][0]["env"].to_string();
+    assert_eq!(pod.matches("VLLM_API_KEY").count(), 1, "{pod}");
+    assert!(pod.contains(r#""value":"own""#), "{pod}");
 }
 
 /// The generation and the pods' revisions (prefill, decode) after a change of the spec.
