@@ -6,11 +6,9 @@ mod support;
 
 use std::sync::Arc;
 
-use lynx::chat::Chat;
 use lynx::cluster::{Cluster, RunSpec};
 use lynx::run::{Event, Method, Scenario};
 use lynx_agent::config::Role::{Decode, Prefill};
-use lynx_units::Width;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -34,16 +32,7 @@ async fn cluster() -> Cluster {
 }
 
 fn spec() -> RunSpec {
-    let chat = Chat::open(&support::model()).unwrap();
-    let text = include_str!("../../profiles/calibration/prose.txt");
-    RunSpec {
-        method: Method::LynxExact,
-        prompt: chat.tokenizer().prompt(text).unwrap()[..PROMPT].to_vec(),
-        max_tokens: ANSWER,
-        temperature: 0.0,
-        seed: 0,
-        anchor: Width::from_bits(4),
-    }
+    support::greedy(Method::LynxExact, &support::prose()[..PROMPT], ANSWER)
 }
 
 /// The answer, where both nodes have forgotten the prompt.

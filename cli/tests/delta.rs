@@ -3,32 +3,20 @@
 
 mod support;
 
-use lynx::chat::Chat;
-use lynx::cluster::{Cluster, Outcome, RunSpec};
+use lynx::cluster::{Cluster, Outcome};
 use lynx::run::{Figures, Method, Scenario};
-use lynx_units::Width;
 
 const ANSWER: u32 = 12;
 
 async fn ask(cluster: &mut Cluster, method: Method, prompt: &[u32]) -> Outcome {
-    let spec = RunSpec {
-        method,
-        prompt: prompt.to_vec(),
-        max_tokens: ANSWER,
-        temperature: 0.0,
-        seed: 0,
-        anchor: Width::from_bits(4),
-    };
+    let spec = support::greedy(method, prompt, ANSWER);
     cluster.run(&spec, |_| {}).await.unwrap()
 }
 
 /// A cluster on a link of this rate, and the tokens of a text.
 async fn started(link_megabits: u64) -> (Cluster, Vec<u32>) {
     let options = support::options(link_megabits, 2, 700);
-    let chat = Chat::open(&options.model).unwrap();
-    let text = include_str!("../../profiles/calibration/prose.txt");
-    let tokens = chat.tokenizer().prompt(text).unwrap();
-    (Cluster::start(&options).await.unwrap(), tokens)
+    (Cluster::start(&options).await.unwrap(), support::prose())
 }
 
 fn wire_bytes(outcome: &Outcome) -> u64 {

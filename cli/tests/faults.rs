@@ -3,25 +3,14 @@
 
 mod support;
 
-use lynx::chat::Chat;
 use lynx::cluster::{Cluster, RunSpec};
 use lynx::run::{Event, Method, Scenario};
-use lynx_units::Width;
 
 const ANSWER: u32 = 12;
 const PROMPT: usize = 600;
 
 fn spec(method: Method) -> RunSpec {
-    let chat = Chat::open(&support::model()).unwrap();
-    let text = include_str!("../../profiles/calibration/prose.txt");
-    RunSpec {
-        method,
-        prompt: chat.tokenizer().prompt(text).unwrap()[..PROMPT].to_vec(),
-        max_tokens: ANSWER,
-        temperature: 0.0,
-        seed: 0,
-        anchor: Width::from_bits(4),
-    }
+    support::greedy(method, &support::prose()[..PROMPT], ANSWER)
 }
 
 /// Kills a process of a cluster as soon as `moment` comes in the middle of a request; the answer before, and this one.

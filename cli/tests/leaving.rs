@@ -10,7 +10,6 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use lynx::chat::Chat;
 use lynx::cluster::Cluster;
 use lynx_agent::config::Role::{self, Decode, Prefill};
 use serde_json::{Value, json};
@@ -65,9 +64,7 @@ impl World {
     fn new() -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let options = support::options(20, 1, POOL);
-        let text = include_str!("../../profiles/calibration/prose.txt");
-        let chat = Chat::open(&options.model).unwrap();
-        let prompt = chat.tokenizer().prompt(text).unwrap()[..PROMPT_TOKENS].to_vec();
+        let prompt = support::prose()[..PROMPT_TOKENS].to_vec();
         let cluster = runtime.block_on(Cluster::start(&options)).unwrap();
         let decode = cluster.addresses().unwrap()[1].parse().unwrap();
         Self {

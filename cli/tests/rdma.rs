@@ -7,7 +7,6 @@ use std::future::pending;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 
-use lynx::chat::Chat;
 use lynx_agent::carriage::Carriage;
 use lynx_agent::config::Config;
 use lynx_agent::run::Agent;
@@ -109,9 +108,7 @@ async fn answers(carriage: &Carriage, prompt: &[u32]) -> (Value, f64, f64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_agents_answer_by_rdma_what_they_answer_by_tcp() {
-    let chat = Chat::open(&model()).unwrap();
-    let prose = include_str!("../../profiles/calibration/prose.txt");
-    let prompt = &chat.tokenizer().prompt(prose).unwrap()[..PROMPT];
+    let prompt = &support::prose()[..PROMPT];
     let fabric = Arc::new(Fabric::new(1));
     let (by_tcp, is_rdma, complete) = answers(&Carriage::default(), prompt).await;
     assert_eq!((is_rdma, complete), (0.0, 1.0));

@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::Duration;
 
-use lynx::cluster::Options;
-use lynx_units::BitRate;
+use lynx::chat::Chat;
+use lynx::cluster::{Options, RunSpec};
+use lynx::run::Method;
+use lynx_units::{BitRate, Width};
 
 /// The command under test.
 pub(crate) fn lynx() -> Command {
@@ -47,6 +49,25 @@ pub(crate) fn options(link_megabits: u64, threads: usize, max_tokens: u32) -> Op
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         threads,
         max_tokens,
+    }
+}
+
+/// The tokens of the text that tests ask about.
+pub(crate) fn prose() -> Vec<u32> {
+    let chat = Chat::open(&model()).unwrap();
+    let text = include_str!("../../profiles/calibration/prose.txt");
+    chat.tokenizer().prompt(text).unwrap().clone()
+}
+
+/// What to ask where the most likely tokens are wanted, on an anchor of four bits.
+pub(crate) fn greedy(method: Method, prompt: &[u32], max_tokens: u32) -> RunSpec {
+    RunSpec {
+        method,
+        prompt: prompt.to_vec(),
+        max_tokens,
+        temperature: 0.0,
+        seed: 0,
+        anchor: Width::from_bits(4),
     }
 }
 

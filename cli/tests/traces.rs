@@ -5,35 +5,17 @@
 mod server;
 mod support;
 
-use std::net::{Ipv4Addr, SocketAddr};
-
-use lynx::chat::Chat;
-use lynx::cluster::{Cluster, Options};
+use lynx::cluster::Cluster;
 use lynx_telemetry::{attributes, names};
-use lynx_units::BitRate;
 use serde_json::{Value, json};
 
 use server::{Jaeger, tag};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-fn options() -> Options {
-    Options {
-        program: env!("CARGO_BIN_EXE_lynx").into(),
-        model: support::model(),
-        profile: None,
-        link: BitRate::from_megabits_per_second(100),
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        threads: 2,
-        max_tokens: 700,
-    }
-}
-
 /// Asks as a client does that has begun a trace.
 async fn ask(decode: &str) {
-    let chat = Chat::open(&support::model()).unwrap();
-    let text = include_str!("../../profiles/calibration/prose.txt");
-    let prompt = &chat.tokenizer().prompt(text).unwrap()[..300];
+    let prompt = &support::prose()[..300];
     let body = json!({
         "model": "model", "prompt": prompt, "max_tokens": 8,
         "lynx": {"ignore_eos": true, "method": "lynx-exact", "anchor_bits": 4.0},
@@ -56,7 +38,9 @@ async fn a_transfer_is_a_span_on_both_sides_with_its_bytes_by_priority() {
     let jaeger = Jaeger::start();
     let collector = format!("http://127.0.0.1:{}", jaeger.otlp);
     let traced = |config: &mut Value| config["telemetry"]["otlpEndpoint"] = json!(collector);
-    let cluster = Cluster::start_with(&options(), traced).await.unwrap();
+    let cluster = Cluster::start_with(&support::options(100, 2, 700), traced)
+        .await
+        .unwrap();
     ask(cluster.addresses().unwrap()[1]).await;
     let (spans, processes) = jaeger.spans_when(TRACE, |spans| {
         named(spans, names::TRANSFER).len() == 2 && named(spans, names::REQUEST).len() == 1

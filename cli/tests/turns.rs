@@ -5,11 +5,10 @@
 mod support;
 
 use lynx::chat::Chat;
-use lynx::cluster::{Cluster, Options, RunSpec, Shape};
+use lynx::cluster::{Cluster, Options, Shape};
 use lynx::lab::{Copy, Lab};
 use lynx::run::{Figures, Method};
 use lynx_agent::config::Role::{Decode, Prefill};
-use lynx_units::Width;
 
 /// Three, so that there is a choice where one is gone.
 const SHAPE: Shape = Shape {
@@ -75,14 +74,7 @@ impl World {
             self.of_prefill_nodes(BEGUN).await,
             self.of_prefill_nodes(COMPUTED).await,
         );
-        let spec = RunSpec {
-            method,
-            prompt: said.clone(),
-            max_tokens: u32::try_from(ANSWER).unwrap(),
-            temperature: 0.0,
-            seed: 0,
-            anchor: Width::from_bits(4),
-        };
+        let spec = support::greedy(method, said, u32::try_from(ANSWER).unwrap());
         let outcome = self.cluster.run_at(decode, &spec, |_| {}).await.unwrap();
         assert_eq!(outcome.tokens, self.alone(said), "{} tokens", said.len());
         said.extend(&outcome.tokens);

@@ -8,14 +8,12 @@ mod prometheus;
 mod support;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lynx::chat::Chat;
-use lynx::cluster::{Cluster, Options, RunSpec};
+use lynx::cluster::{Cluster, RunSpec};
 use lynx::run::{Event, Method, Scenario};
 use lynx_metrics::{Kind, Metric, agent};
 use lynx_tls::authority::Authority;
@@ -75,29 +73,11 @@ const DISCARDING: &str =
     "lynx-protocol: a_late_chunk_of_an_ended_transfer_goes_nowhere_and_holds_no_memory";
 const WITHHOLDING: &str = "lynx-protocol: residual_credit_is_withheld_while_another_links_anchor_arrives_and_not_for_ever";
 
-fn options() -> Options {
-    Options {
-        program: env!("CARGO_BIN_EXE_lynx").into(),
-        model: support::model(),
-        profile: None,
-        link: BitRate::from_megabits_per_second(USUAL),
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        threads: 2,
-        max_tokens: 700,
-    }
-}
-
 fn spec() -> RunSpec {
-    let chat = Chat::open(&support::model()).unwrap();
-    let text = include_str!("../../../profiles/calibration/prose.txt");
     RunSpec {
-        method: Method::LynxExact,
-        prompt: chat.tokenizer().prompt(text).unwrap()[..PROMPT].to_vec(),
-        max_tokens: ANSWER,
-        temperature: 0.0,
-        seed: 0,
         // Wide enough for drafts that stand.
         anchor: Width::from_bits(6),
+        ..support::greedy(Method::LynxExact, &support::prose()[..PROMPT], ANSWER)
     }
 }
 
@@ -260,7 +240,9 @@ async fn promtool_objects_to_nothing(agent: &str) {
 async fn every_agents_metric_moves_and_a_real_prometheus_sees_it() {
     let certificates = certificates::issued(&Authority::new().unwrap());
     let encrypt = |config: &mut Value| certificates::encrypt(config, certificates.path());
-    let mut cluster = Cluster::start_with(&options(), encrypt).await.unwrap();
+    let mut cluster = Cluster::start_with(&support::options(USUAL, 2, 700), encrypt)
+        .await
+        .unwrap();
     let [prefill, decode] = cluster.addresses().unwrap().map(str::to_owned);
     let targets = [("prefill", prefill.clone()), ("decode", decode.clone())];
     let prometheus = Prometheus::start(&targets).await;

@@ -44,7 +44,7 @@ def complete(way=GREEDY["way"], road=NARROW, **fields):
 
 def what_the_bare_engine_gives_comes_on_every_road():
     forget(DECODE, PREFILL)
-    roads = [(case, NARROW) for case in EXPECTED["cases"]] + [(GREEDY, WIDE), (GREEDY, WHOLE)]
+    roads = [(case, road) for case in EXPECTED["cases"] for road in (NARROW, WHOLE)] + [(GREEDY, WIDE)]
     for case, road in roads:
         forget()
         choice = complete(case["way"], road, logprobs=5).choices[0]

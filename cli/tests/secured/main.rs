@@ -9,44 +9,19 @@ mod strangers;
 #[path = "../support.rs"]
 mod support;
 
-use std::net::{Ipv4Addr, SocketAddr};
-
-use lynx::chat::Chat;
 use lynx::cluster::{Cluster, Options, RunSpec};
 use lynx::run::{Method, Scenario};
 use lynx_tls::authority::Authority;
-use lynx_units::{BitRate, Width};
 use serde_json::Value;
 
 use node::{examined, figure};
 
 fn options(megabits: u64) -> Options {
-    Options {
-        program: env!("CARGO_BIN_EXE_lynx").into(),
-        model: support::model(),
-        profile: None,
-        link: BitRate::from_megabits_per_second(megabits),
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        threads: 2,
-        max_tokens: 700,
-    }
-}
-
-fn prose() -> Vec<u32> {
-    let chat = Chat::open(&support::model()).unwrap();
-    let text = include_str!("../../../profiles/calibration/prose.txt");
-    chat.tokenizer().prompt(text).unwrap().clone()
+    support::options(megabits, 2, 700)
 }
 
 fn spec(method: Method) -> RunSpec {
-    RunSpec {
-        method,
-        prompt: prose()[..300].to_vec(),
-        max_tokens: 16,
-        temperature: 0.0,
-        seed: 0,
-        anchor: Width::from_bits(4),
-    }
+    support::greedy(method, &support::prose()[..300], 16)
 }
 
 /// What a pair of nodes answers, with either kind of transfer.

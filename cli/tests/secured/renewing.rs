@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::certificates::{NAME, encrypt};
 use super::node::figure;
-use super::{options, prose};
+use super::{options, support};
 
 /// Tokens of each prompt; no two are alike, so that each has its transfer.
 const PROMPT: usize = 100;
@@ -83,7 +83,7 @@ async fn certificates_and_their_authority_are_renewed_under_load_and_no_request_
     let cluster = Cluster::start_with(&options(400), encrypt).await.unwrap();
     let agents = cluster.addresses().unwrap().map(str::to_owned);
     let stop = Arc::new(AtomicBool::new(false));
-    let asking = tokio::spawn(ask(agents[1].clone(), prose(), Arc::clone(&stop)));
+    let asking = tokio::spawn(ask(agents[1].clone(), support::prose(), Arc::clone(&stop)));
 
     // The new authority is trusted, then issues, and then the old one is trusted no more.
     let [old_ca, new_ca] = [&old, &new].map(Authority::certificate_pem);

@@ -261,7 +261,8 @@ def misfit(journey: Journey) -> None:
     for pod in get("pods", f"--selector=lynx.dev/deployment={name}")["items"]:
         status = pod["status"]
         containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
-        ended = [each["name"] for each in containers if each["restartCount"] or "running" not in each["state"]]
+        # The pool whose engine isn't the refused one may still be starting.
+        ended = [each["name"] for each in containers if each["restartCount"] or "terminated" in each["state"]]
         if ended:
             raise Unmet(f"Ended in {pod['metadata']['name']}: {ended}")
     kubectl("delete", LYNX, name, "--wait", "--timeout=2m")
