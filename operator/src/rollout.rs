@@ -29,7 +29,8 @@ pub enum Standing {
     Idle,
     /// A decode pod that answers without a prefill pod: it computes prompts itself.
     Alone,
-    /// The kubelet calls it ready, and its agent has not joined: this operator may just have started.
+    /// The kubelet calls it ready, and its agent, or the agent that it may be linked to, has not reported: this operator may just
+    /// have started.
     Unknown,
     /// It takes what it is there for.
     Works,

@@ -212,7 +212,7 @@ impl Seen<'_> {
         let ready = is_ready(pod);
         let mut agents = self.registry.agents(self.key);
         let agent = agents
-            .find(|(of, agent)| *of == name && !agent.is_silent(self.now))
+            .find(|(of, agent)| *of == name && agent.has_reported && !agent.is_silent(self.now))
             .map(|(_, agent)| agent);
         let number = |annotation: &str| pod.annotations().get(annotation).map(String::as_str);
         PodView {
@@ -235,13 +235,12 @@ impl Seen<'_> {
             (true, None) if self.context.config.agents_url().is_empty() => Standing::Works,
             (true, None) => Standing::Unknown,
             (true, Some(agent)) if !agent.is_ready(self.now) => Standing::Idle,
-            (true, Some(agent)) => {
-                if role == Role::Prefill || self.registry.is_paired(self.key, agent, self.now) {
-                    Standing::Works
-                } else {
-                    Standing::Alone
-                }
-            }
+            (true, Some(_)) if role == Role::Prefill => Standing::Works,
+            (true, Some(agent)) => match self.registry.is_paired(self.key, agent, self.now) {
+                Some(true) => Standing::Works,
+                Some(false) => Standing::Alone,
+                None => Standing::Unknown,
+            },
         }
     }
 }

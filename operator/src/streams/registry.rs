@@ -4,23 +4,27 @@
 //! what an agent should know is recomputed and compared with what it was last told, so a lost message, a second stream of
 //! the same pod and a new leader all end in the same place.
 
+mod told;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lynx_governor::replicas::Load;
 use lynx_proto::operator::v1::{
-    Drain, FromOperator, Hello, PeerAddress, Peers, Policy, Report, Role, from_operator,
+    Drain, FromOperator, Hello, PeerAddress, Peers, Policy, Report, Role,
 };
 use lynx_units::{BitRate, Timestamp};
 
 use super::meter::Meter;
 use super::window::Window;
+use told::Told;
 
 /// An agent that reported this long ago, and not since, counts as not ready: it reports every two seconds.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// A new leader waits so long for the prefill agents that it knows to be there before it tells decode agents of those that
-/// have come: who is told of fewer peers than before gives the others up.
-const COMING_BACK: Duration = Duration::from_secs(10);
+/// have come: who is told of fewer peers than before gives the others up. Waiting costs little, since decode agents keep the peers that
+/// they have, and an agent that dialled in vain pauses for up to five seconds before it dials again.
+const COMING_BACK: Duration = Duration::from_secs(30);
 
 /// A LynxDeployment, by its namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,19 +48,13 @@ pub struct Agent {
     pub report: Report,
     /// When that was.
     pub heard: Timestamp,
+    /// Whether it has reported on this stream: until then nothing is known of it.
+    pub has_reported: bool,
     /// When it first reported to be ready, on this stream.
     pub ready_since: Option<Timestamp>,
     meter: Meter,
     stream: StreamId,
     told: Told,
-}
-
-/// What an agent was last told.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Told {
-    peers: Option<Peers>,
-    policy: Option<Policy>,
-    drain: Option<Drain>,
 }
 
 /// A link as its decode end saw it.
@@ -174,6 +172,7 @@ impl Registry {
             hello,
             report: Report::default(),
             heard: now,
+            has_reported: false,
             ready_since: None,
             meter: Meter::new(now),
             stream,
@@ -200,6 +199,7 @@ impl Registry {
         let error = std::mem::take(&mut agent.report.attach_error);
         agent.report = report;
         agent.heard = now;
+        agent.has_reported = true;
         if let Some((awaited, _)) = &mut fleet.awaited {
             awaited.remove(pod);
         }
@@ -277,20 +277,25 @@ impl Registry {
         .collect()
     }
 
-    /// Whether a decode agent has a link to a prefill agent of its generation that takes work.
-    pub fn is_paired(&self, key: &Key, decode: &Agent, now: Timestamp) -> bool {
-        let Some(fleet) = self.fleets.get(key) else {
-            return false;
-        };
-        let mut up = decode.report.links.iter().filter(|link| link.up);
-        up.any(|link| {
-            let peer = fleet.agents.get(&link.peer);
-            peer.is_some_and(|peer| {
-                peer.role() == Role::Prefill
-                    && peer.hello.generation == decode.hello.generation
-                    && peer.is_ready(now)
-            })
-        })
+    /// Whether a decode agent has a link to a prefill agent of its generation that takes work. `None`: it has one to a pod of which
+    /// nothing is known, as where this replica has just begun to lead and that one's agent is on its way.
+    pub fn is_paired(&self, key: &Key, decode: &Agent, now: Timestamp) -> Option<bool> {
+        let fleet = self.fleets.get(key);
+        let mut unknown = false;
+        for link in decode.report.links.iter().filter(|link| link.up) {
+            let peer = fleet.and_then(|fleet| fleet.agents.get(&link.peer));
+            match peer.filter(|peer| peer.has_reported) {
+                None => unknown = true,
+                Some(peer) => {
+                    let fits = peer.role() == Role::Prefill
+                        && peer.hello.generation == decode.hello.generation;
+                    if fits && peer.is_ready(now) {
+                        return Some(true);
+                    }
+                }
+            }
+        }
+        (!unknown).then_some(false)
     }
 
     /// The deployments that have agents.
@@ -371,12 +376,14 @@ impl Registry {
         }
     }
 
-    /// The prefill pods that were ready when this replica first looked: peers are told once all of them have reported, or
-    /// have had the time to. Only the first word counts.
+    /// The prefill pods that are ready. Those that were when this replica first looked are waited for: peers are told once all of them
+    /// have reported, or are not ready any more, or have had the time to.
     pub fn await_agents(&mut self, key: &Key, pods: BTreeSet<String>, now: Timestamp) {
         let fleet = self.fleets.entry(key.clone()).or_default();
-        let until = now + COMING_BACK;
-        fleet.awaited.get_or_insert((pods, until));
+        match &mut fleet.awaited {
+            Some((awaited, _)) => awaited.retain(|pod| pods.contains(pod)),
+            None => fleet.awaited = Some((pods, now + COMING_BACK)),
+        }
     }
 
     /// What the deployment's agents are to know and were not told yet; it counts as told from now on.
@@ -408,37 +415,6 @@ impl Registry {
             agent.told = wanted;
         }
         messages
-    }
-}
-
-impl Told {
-    fn news(&self, wanted: &Self, look: &str) -> Vec<FromOperator> {
-        use from_operator::Kind;
-        let mut news = Vec::new();
-        if let Some(policy) = &wanted.policy
-            && self.policy != wanted.policy
-        {
-            news.push(Kind::Policy(policy.clone()));
-        }
-        if let Some(peers) = &wanted.peers
-            && self.peers != wanted.peers
-        {
-            news.push(Kind::Peers(peers.clone()));
-        }
-        match (&self.drain, &wanted.drain) {
-            (None, Some(drain)) => news.push(Kind::Drain(*drain)),
-            (Some(_), None) => news.push(Kind::Drain(Drain {
-                deadline_ms: 0,
-                cancel: true,
-            })),
-            _ => {}
-        }
-        news.into_iter()
-            .map(|kind| FromOperator {
-                kind: Some(kind),
-                traceparent: look.to_owned(),
-            })
-            .collect()
     }
 }
 

@@ -37,6 +37,8 @@ struct Played {
     role: Role,
     generation: String,
     stream: Option<Agent>,
+    /// Each agent dials by itself: nobody waits for another's stream.
+    dialling: Option<JoinHandle<Option<Agent>>>,
     peers: BTreeSet<String>,
     draining: bool,
 }
@@ -89,6 +91,20 @@ impl Drop for Player {
     }
 }
 
+impl Played {
+    /// Begins to dial, or takes the stream that has come of it.
+    async fn dials(&mut self, agents: std::net::SocketAddr, hello: Hello) {
+        match self.dialling.take() {
+            Some(dialling) if dialling.is_finished() => self.stream = dialling.await.unwrap(),
+            Some(dialling) => self.dialling = Some(dialling),
+            None => {
+                let dial = async move { Agent::dial(agents, hello).await.ok() };
+                self.dialling = Some(tokio::spawn(dial));
+            }
+        }
+    }
+}
+
 struct Stage {
     pods: Api<Pod>,
     namespace: String,
@@ -136,6 +152,7 @@ impl Stage {
             role,
             generation: label("lynx.dev/generation"),
             stream: None,
+            dialling: None,
             peers: BTreeSet::new(),
             draining: false,
         };
@@ -160,7 +177,7 @@ impl Stage {
                 peer_address: format!("{name}:7400"),
                 ..Hello::default()
             };
-            played.stream = Agent::dial(agents, hello).await.ok();
+            played.dials(agents, hello).await;
         }
         let Some(stream) = &mut played.stream else {
             return;

@@ -65,6 +65,7 @@ pub(super) enum Event {
     PodDies { decode: bool, which: u8 },
     OperatorStarts,
     AgentsJoin,
+    AgentJoins { which: u8 },
     Time,
     Requests { which: u8, some: u8 },
     Look,
@@ -106,12 +107,16 @@ impl Cluster {
             .values()
             .filter(|other| other.generation == workload.generation)
             .flat_map(|other| &other.pods)
-            .any(|pod| pod.ready && pod.gone_at.is_none() && pod.drain_until.is_none());
-        let standing = match (pod.ready, pod.joined) {
-            (false, _) => Standing::Idle,
-            (true, false) => Standing::Unknown,
-            (true, true) if role == Role::Prefill || partners => Standing::Works,
-            (true, true) => Standing::Alone,
+            .filter(|pod| pod.ready && pod.gone_at.is_none() && pod.drain_until.is_none());
+        // The best that is known of those at the other ends of its links.
+        let linked = partners.map(|pod| pod.joined).max();
+        let standing = match (pod.ready, pod.joined, linked) {
+            (false, ..) => Standing::Idle,
+            (true, false, _) => Standing::Unknown,
+            (true, true, _) if role == Role::Prefill => Standing::Works,
+            (true, true, Some(true)) => Standing::Works,
+            (true, true, Some(false)) => Standing::Unknown,
+            (true, true, None) => Standing::Alone,
         };
         PodView {
             name: pod.name.clone(),
@@ -307,6 +312,13 @@ impl Cluster {
                 self.pods()
                     .into_iter()
                     .for_each(|pod| pod.joined = pod.ready);
+            }
+            Event::AgentJoins { which } => {
+                let mut pods = self.pods();
+                let count = pods.len().max(1);
+                if let Some(pod) = pods.get_mut(usize::from(which) % count) {
+                    pod.joined = pod.ready;
+                }
             }
             Event::Time => {
                 self.now += 1;

@@ -1,5 +1,6 @@
 use super::*;
 use from_operator::Kind;
+use lynx_proto::operator::v1::{Link, from_operator};
 
 fn key() -> Key {
     Key {
@@ -233,9 +234,66 @@ fn a_new_leader_tells_of_peers_when_those_that_were_ready_have_come_back_or_had_
     let mut registry = Registry::default();
     registry.await_agents(&key(), names(&["gone"]), at(0));
     let decode = registry.join(hello("d", Role::Decode, "g"), at(1));
-    assert_eq!(peers_told(&registry.untold(&key(), at(9)), decode), None);
+    assert_eq!(peers_told(&registry.untold(&key(), at(29)), decode), None);
     assert_eq!(
-        peers_told(&registry.untold(&key(), at(10)), decode),
+        peers_told(&registry.untold(&key(), at(30)), decode),
+        Some(Vec::new())
+    );
+}
+
+#[test]
+fn of_an_agent_that_has_joined_nothing_is_known_until_it_reports() {
+    let mut registry = Registry::default();
+    let stream = registry.join(hello("d", Role::Decode, "g"), at(0));
+    let knows = |registry: &Registry| registry.agents(&key()).all(|(_, agent)| agent.has_reported);
+    assert!(!knows(&registry));
+    registry.report(stream, ready(), at(0));
+    assert!(knows(&registry));
+    registry.join(hello("d", Role::Decode, "g"), at(1));
+    assert!(!knows(&registry), "it may have started anew");
+}
+
+#[test]
+fn of_a_link_to_a_pod_that_has_not_reported_nobody_knows_whether_it_pairs() {
+    let mut registry = Registry::default();
+    let paired = |registry: &Registry| {
+        let (_, agent) = registry
+            .agents(&key())
+            .find(|(pod, _)| *pod == "d")
+            .unwrap();
+        registry.is_paired(&key(), agent, at(0))
+    };
+    let decode = registry.join(hello("d", Role::Decode, "g"), at(0));
+    registry.report(decode, ready(), at(0));
+    assert_eq!(paired(&registry), Some(false), "it has no link");
+    let link = Link {
+        peer: "p".into(),
+        up: true,
+        ..Link::default()
+    };
+    let linked = Report {
+        links: vec![link],
+        ..ready()
+    };
+    registry.report(decode, linked, at(0));
+    assert_eq!(paired(&registry), None, "to whom?");
+    let prefill = registry.join(hello("p", Role::Prefill, "g"), at(0));
+    assert_eq!(paired(&registry), None);
+    registry.report(prefill, Report::default(), at(0));
+    assert_eq!(paired(&registry), Some(false), "it takes no work");
+    registry.report(prefill, ready(), at(0));
+    assert_eq!(paired(&registry), Some(true));
+}
+
+#[test]
+fn a_new_leader_waits_for_no_pod_that_has_gone_meanwhile() {
+    let mut registry = Registry::default();
+    registry.await_agents(&key(), BTreeSet::from(["gone".to_owned()]), at(0));
+    let decode = registry.join(hello("d", Role::Decode, "g"), at(1));
+    assert_eq!(peers_told(&registry.untold(&key(), at(1)), decode), None);
+    registry.await_agents(&key(), BTreeSet::new(), at(2));
+    assert_eq!(
+        peers_told(&registry.untold(&key(), at(2)), decode),
         Some(Vec::new())
     );
 }
