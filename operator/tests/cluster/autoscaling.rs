@@ -4,18 +4,18 @@ use std::path::Path;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use lynx_crds::LynxDeployment;
-use lynx_proto::operator::v1::{Report, Role, from_operator};
+use lynx_proto::operator::v1::{Role, from_operator};
 use serde_json::{Value, json};
 
-use crate::agents::{Agent, hello, ready};
+use crate::adapter::Adapter;
+use crate::agents::{Agent, hello};
 use crate::chart::{definition, put_strictly};
 use crate::harness::{Operator, World, condition, embedded, eventually};
-use crate::scale::ready_pods;
+use crate::scale::{busy, drained, goes, ready_pods, ready_pods_of};
 
 /// Bounds that hold at once, whatever the load is.
 pub(crate) fn autoscaled(fewest: i32, most: i32) -> Value {
@@ -50,10 +50,7 @@ async fn cast(world: &World, operator: &Operator, role: Role, names: &[String]) 
     let mut agents = Vec::new();
     for (name, in_flight) in names.iter().zip([1, 5]) {
         let agent = Agent::joined(operator, hello(world, name, role)).await;
-        agent.report(Report {
-            in_flight,
-            ..ready()
-        });
+        agent.report(busy(in_flight));
         agents.push(agent);
     }
     agents
@@ -96,23 +93,8 @@ async fn both_pools_are_scaled_in_one_write_and_each_drains_its_own_victim() {
             _ => None,
         });
         assert!(!drain.await.cancel);
-        agents[0].report(Report {
-            draining: true,
-            ..Report::default()
-        });
-        let pods = world.api::<Pod>();
-        eventually("the drained pod's end", async || {
-            agents[1].report(Report {
-                in_flight: 5,
-                ..ready()
-            });
-            let gone = pods.get_opt(&names[0]).await.unwrap();
-            gone.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some())
-                .then_some(())
-        })
-        .await;
-        let kept = pods.get(&names[1]).await.unwrap();
-        assert!(kept.metadata.deletion_timestamp.is_none());
+        agents[0].report(drained());
+        goes(&world, [&names[0], &names[1]], &agents[1]).await;
     }
     operator.stop().await;
     world.end().await;
@@ -170,29 +152,32 @@ fn example(name: &str) -> (Value, Value) {
 
 #[tokio::test]
 #[ignore = "needs a control plane: make test-cluster"]
-async fn the_example_of_an_hpa_scales_the_decode_pool() {
+async fn the_example_of_an_hpa_scales_the_decode_pool_by_a_figure_of_its_pods() {
     let world = World::new("hpa").await;
+    let adapter = Adapter::serve(&world, "lynx_running_requests", 8).await;
     let operator = world.operator("a");
     let (lynx, scaler) = example("hpa.yaml");
     world.put(lynx, true).await;
     world.put(scaler, true).await;
-    let params =
-        ListParams::default().labels("lynx.dev/deployment=smollm2-hpa,lynx.dev/role=decode");
     // Its controller looks every fifteen seconds, and raises to the least before it asks for any figure.
-    eventually("two decode pods", async || {
-        let list = world.api::<Deployment>().list(&params).await.unwrap();
-        let deployment = list.items.into_iter().next()?;
-        (deployment.spec?.replicas == Some(2)).then_some(())
-    })
-    .await;
-    let scaler = eventually("the autoscaler's word", async || {
+    ready_pods_of(&world, "smollm2-hpa", "decode", 2).await;
+    eventually("a figure that the autoscaler goes by", async || {
         let scalers = world.api::<HorizontalPodAutoscaler>();
         let status = scalers.get("smollm2-hpa").await.unwrap().status?;
-        let able = status.conditions?;
-        able.into_iter().find(|one| one.type_ == "AbleToScale")
+        let mut conditions = status.conditions.into_iter().flatten();
+        conditions.find(|one| one.type_ == "ScalingActive" && one.status == "True")
     })
     .await;
-    assert_eq!(scaler.status, "True", "{scaler:?}");
+    // Two pods have eight requests each, and four are for one pod.
+    let params =
+        ListParams::default().labels("lynx.dev/deployment=smollm2-hpa,lynx.dev/role=decode");
+    eventually("four decode pods", async || {
+        let list = world.api::<Deployment>().list(&params).await.unwrap();
+        let deployment = list.items.into_iter().next()?;
+        (deployment.spec?.replicas == Some(4)).then_some(())
+    })
+    .await;
+    adapter.end().await;
     operator.stop().await;
     world.end().await;
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 #![expect(clippy::panic, reason = "helpers of tests")]
 
+mod adapter;
 mod agents;
 mod autoscaling;
 mod chaos;

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use lynx_crds::LynxDeployment;
 use serde_json::{Value, json};
 
-use crate::harness::{World, condition, embedded, eventually};
+use crate::harness::{Operator, World, condition, embedded, eventually};
 use crate::player::{BROKEN, Player};
 
 fn spec(prefill: i32, decode: i32) -> Value {
@@ -46,6 +46,19 @@ async fn settled(world: &World, prefill: usize, decode: usize) -> LynxDeployment
     .await
 }
 
+/// A deployment that runs, with an operator and whoever plays its pods.
+async fn running(test: &str, prefill: u16, decode: u16) -> (World, Operator, Player) {
+    let world = World::new(test).await;
+    let operator = world.operator("a");
+    world
+        .apply("smol", spec(prefill.into(), decode.into()))
+        .await;
+    let player = Player::start(&world, operator.agents);
+    settled(&world, prefill.into(), decode.into()).await;
+    player.fewest();
+    (world, operator, player)
+}
+
 async fn await_event(world: &World, reason: &str) {
     eventually(reason, async || {
         let events = world
@@ -62,12 +75,7 @@ async fn await_event(world: &World, reason: &str) {
 #[tokio::test]
 #[ignore = "needs a control plane: make test-cluster"]
 async fn another_generation_takes_over_pair_by_pair_though_the_operator_ends_in_the_middle() {
-    let world = World::new("rollout").await;
-    let first = world.operator("a");
-    world.apply("smol", spec(1, 3)).await;
-    let player = Player::start(&world, first.agents);
-    settled(&world, 1, 3).await;
-    player.fewest();
+    let (world, first, player) = running("rollout", 1, 3).await;
     let before = pods(&world, "decode").await;
 
     let mut changed = spec(1, 3);
@@ -105,12 +113,7 @@ async fn another_generation_takes_over_pair_by_pair_though_the_operator_ends_in_
 #[tokio::test]
 #[ignore = "needs a control plane: make test-cluster"]
 async fn a_change_of_the_decode_pool_alone_restarts_that_pool_alone() {
-    let world = World::new("onerole").await;
-    let operator = world.operator("a");
-    world.apply("smol", spec(1, 2)).await;
-    let player = Player::start(&world, operator.agents);
-    settled(&world, 1, 2).await;
-    player.fewest();
+    let (world, operator, player) = running("onerole", 1, 2).await;
     let (prefill, decode) = (pods(&world, "prefill").await, pods(&world, "decode").await);
     let mut changed = spec(1, 2);
     changed["decode"]["template"] = json!({"annotations": {"a": "b"}});
@@ -127,12 +130,7 @@ async fn a_change_of_the_decode_pool_alone_restarts_that_pool_alone() {
 #[tokio::test]
 #[ignore = "needs a control plane: make test-cluster"]
 async fn a_rollout_that_never_comes_up_says_so_keeps_the_old_pods_and_goes_back() {
-    let world = World::new("stalled").await;
-    let operator = world.operator("a");
-    world.apply("smol", spec(1, 2)).await;
-    let player = Player::start(&world, operator.agents);
-    settled(&world, 1, 2).await;
-    player.fewest();
+    let (world, operator, player) = running("stalled", 1, 2).await;
     let (prefill, decode) = (pods(&world, "prefill").await, pods(&world, "decode").await);
     let mut broken = spec(1, 2);
     broken["engine"]["image"] = json!(BROKEN);

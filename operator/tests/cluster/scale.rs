@@ -26,8 +26,18 @@ async fn scale(world: &World, replicas: i32) {
 
 /// The pods of a role, once there are so many, called ready as a kubelet would.
 pub(crate) async fn ready_pods(world: &World, role: &str, count: usize) -> Vec<String> {
+    ready_pods_of(world, "smol", role, count).await
+}
+
+/// The same of any deployment.
+pub(crate) async fn ready_pods_of(
+    world: &World,
+    deployment: &str,
+    role: &str,
+    count: usize,
+) -> Vec<String> {
     let pods = world.api::<Pod>();
-    let labels = format!("lynx.dev/deployment=smol,lynx.dev/role={role}");
+    let labels = format!("lynx.dev/deployment={deployment},lynx.dev/role={role}");
     let params = ListParams::default().labels(&labels);
     let names = eventually("pods", async || {
         let list = pods.list(&params).await.unwrap();
@@ -42,6 +52,36 @@ pub(crate) async fn ready_pods(world: &World, role: &str, count: usize) -> Vec<S
             .unwrap();
     }
     names
+}
+
+/// Of an agent that takes work, and has some.
+pub(crate) fn busy(in_flight: u32) -> Report {
+    Report {
+        in_flight,
+        ..ready()
+    }
+}
+
+/// Of one that was told to drain, and has nothing left.
+pub(crate) fn drained() -> Report {
+    Report {
+        draining: true,
+        ..Report::default()
+    }
+}
+
+/// Waits for the end of the first of two pods, while the other one's agent has work. The other one stays.
+pub(crate) async fn goes(world: &World, [first, other]: [&str; 2], keen: &Agent) {
+    let pods = world.api::<Pod>();
+    eventually("the drained pod's end", async || {
+        keen.report(busy(5));
+        let gone = pods.get_opt(first).await.unwrap();
+        gone.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some())
+            .then_some(())
+    })
+    .await;
+    let kept = pods.get(other).await.unwrap();
+    assert!(kept.metadata.deletion_timestamp.is_none());
 }
 
 #[tokio::test]
@@ -66,10 +106,6 @@ async fn a_pod_drains_before_the_deployment_shrinks_and_it_is_that_pod_that_goes
         Some("lynx.dev/deployment=smol,lynx.dev/role=decode")
     );
 
-    let busy = |in_flight| Report {
-        in_flight,
-        ..ready()
-    };
     let mut lazy = Agent::joined(&operator, hello(&world, &names[0], Role::Decode)).await;
     let keen = Agent::joined(&operator, hello(&world, &names[1], Role::Decode)).await;
     lazy.report(busy(1));
@@ -90,22 +126,9 @@ async fn a_pod_drains_before_the_deployment_shrinks_and_it_is_that_pod_that_goes
     assert!(!drain.cancel && drain.deadline_ms > 0);
     assert_eq!(replicas(&world).await, 2, "one request is in flight");
 
-    lazy.report(Report {
-        draining: true,
-        ready: false,
-        ..busy(0)
-    });
-    let pods = world.api::<Pod>();
-    eventually("the drained pod's end", async || {
-        keen.report(busy(5));
-        let gone = pods.get_opt(&names[0]).await.unwrap();
-        gone.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some())
-            .then_some(())
-    })
-    .await;
+    lazy.report(drained());
+    goes(&world, [&names[0], &names[1]], &keen).await;
     assert_eq!(replicas(&world).await, 1);
-    let kept = pods.get(&names[1]).await.unwrap();
-    assert!(kept.metadata.deletion_timestamp.is_none());
     operator.stop().await;
     world.end().await;
 }
@@ -121,10 +144,7 @@ async fn more_replicas_cancel_a_drain() {
     settled(&world, "smol").await;
     let names = ready_pods(&world, "decode", 1).await;
     let mut agent = Agent::joined(&operator, hello(&world, &names[0], Role::Decode)).await;
-    agent.report(Report {
-        in_flight: 3,
-        ..ready()
-    });
+    agent.report(busy(3));
     scale(&world, 0).await;
     let drains = |kind| match kind {
         from_operator::Kind::Drain(drain) => Some(drain.cancel),

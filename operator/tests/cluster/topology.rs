@@ -23,16 +23,23 @@ struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// A node for each rack named, with a card and a GPU each.
+    /// A node for each rack named, with one network card each.
     async fn new(world: &'a World, racks: &[&str]) -> Self {
+        let card = json!({"rdma/hca": "1"});
+        let kinds: Vec<_> = racks.iter().map(|rack| (*rack, card.clone())).collect();
+        Self::with(world, &kinds).await
+    }
+
+    /// A node for each rack named, with what device plugins there offer.
+    async fn with(world: &'a World, kinds: &[(&str, Value)]) -> Self {
         let mut nodes = Self {
             world,
             racks: BTreeMap::new(),
             alive: None,
         };
-        for (place, rack) in racks.iter().enumerate() {
+        for (place, (rack, devices)) in kinds.iter().enumerate() {
             let name = format!("{}-{place}", world.namespace);
-            nodes.add(&name, rack).await;
+            nodes.add(&name, rack, devices).await;
             nodes.racks.insert(name, (*rack).to_owned());
         }
         let names: Vec<_> = nodes.racks.keys().cloned().collect();
@@ -40,8 +47,10 @@ impl<'a> Nodes<'a> {
         nodes
     }
 
-    async fn add(&self, name: &str, rack: &str) {
-        let amount = json!({"cpu": "8", "memory": "64Gi", "pods": "20", "rdma/hca": "1"});
+    async fn add(&self, name: &str, rack: &str, devices: &Value) {
+        let mut amount = json!({"cpu": "8", "memory": "64Gi", "pods": "20"});
+        let devices = devices.as_object().unwrap().clone();
+        amount.as_object_mut().unwrap().extend(devices);
         let now = k8s_openapi::jiff::Timestamp::now().to_string();
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
@@ -277,6 +286,72 @@ async fn one_claim_gives_a_gpu_and_a_card_of_one_pcie_root_and_what_is_left_fits
     world.apply("smol", wanted).await;
     let complaint = complaint(&world).await;
     assert!(complaint.contains("claim"), "{complaint}");
+    operator.stop().await;
+    nodes.end().await;
+    world.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: make test-cluster"]
+async fn pods_go_where_device_plugins_have_gpus_and_cards_left_and_wait_where_one_of_them_is_gone()
+{
+    let world = World::new("plugins").await;
+    let devices = |gpus: u32, cards: u32| json!({"nvidia.com/gpu": gpus.to_string(), "rdma/hca": cards.to_string()});
+    // Room for two pods of two GPUs and a card: on the first node GPUs are left over then, and on the second cards.
+    let kinds = [
+        ("both", devices(4, 1)),
+        ("both", devices(2, 4)),
+        ("gpus", devices(8, 0)),
+        ("cards", devices(0, 8)),
+    ];
+    let nodes = Nodes::with(&world, &kinds).await;
+    let operator = world.operator("a");
+    let each = json!({
+        "gpus": {"resourceName": "nvidia.com/gpu", "count": 2},
+        "rdma": {"resourceName": "rdma/hca"},
+    });
+    let mut wanted = spec(pool(&world, each.clone()), pool(&world, each));
+    world.apply("smol", wanted.clone()).await;
+    let both = BTreeSet::from([
+        nodes.scheduled("prefill").await,
+        nodes.scheduled("decode").await,
+    ]);
+    assert_eq!(
+        both.len(),
+        2,
+        "one pod on each node that has both: {both:?}"
+    );
+    assert!(
+        both.iter().all(|node| nodes.racks[node] == "both"),
+        "{both:?}"
+    );
+
+    wanted["decode"]["replicas"] = json!(2);
+    world.apply("smol", wanted.clone()).await;
+    let complaint = complaint(&world).await;
+    assert!(
+        complaint.contains("Insufficient nvidia.com/gpu")
+            && complaint.contains("Insufficient rdma/hca"),
+        "{complaint}"
+    );
+    // What one pod gives back, the one that waits takes.
+    wanted["prefill"]["replicas"] = json!(0);
+    world.apply("smol", wanted).await;
+    let pods = world.api::<Pod>();
+    let prefill = ListParams::default().labels("lynx.dev/deployment=smol,lynx.dev/role=prefill");
+    let placed = eventually("a place for the second decode pod", async || {
+        // No kubelet ends what is bound to a node.
+        for pod in pods.list(&prefill).await.unwrap() {
+            if pod.metadata.deletion_timestamp.is_some() {
+                let now = DeleteParams::default().grace_period(0);
+                pods.delete(&pod.name_any(), &now).await.ok();
+            }
+        }
+        let placed: BTreeSet<_> = nodes.of("decode").await.into_iter().flatten().collect();
+        (placed.len() == 2).then_some(placed)
+    })
+    .await;
+    assert_eq!(placed, both);
     operator.stop().await;
     nodes.end().await;
     world.end().await;
