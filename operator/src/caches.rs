@@ -6,8 +6,8 @@
 //!
 //! The caches live as long as a leadership does. A replica that doesn't lead holds none; one that begins to lists
 //! everything anew, so that nothing it acts on was read before the last leader's writes. Objects are kept by the
-//! deployment that their label names, and without what nobody here reads: a store of all objects to search through, as
-//! kube has it, would make every look as long as the cluster is large.
+//! deployment that their label names, as text, and without what nobody here reads: a store of all objects to search through, as
+//! kube has it, would make every look as long as the cluster is large, and be several times as large as what is in it.
 
 pub mod feed;
 mod table;
@@ -16,7 +16,7 @@ mod table;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
@@ -86,11 +86,11 @@ impl Kind {
 #[derive(Clone, Debug, Default)]
 pub struct Existing {
     /// Metadata of everything but Deployments and pods, by kind and name.
-    pub metadata: BTreeMap<(Kind, String), Arc<ObjectMeta>>,
+    pub metadata: BTreeMap<(Kind, String), ObjectMeta>,
     /// The workloads, by name.
-    pub deployments: BTreeMap<String, Arc<Deployment>>,
+    pub deployments: BTreeMap<String, Deployment>,
     /// All pods, also those that are being deleted.
-    pub pods: Vec<Arc<Pod>>,
+    pub pods: Vec<Pod>,
 }
 
 /// Everything that is watched.
@@ -133,15 +133,12 @@ impl Caches {
         let state = self.lock();
         let metadata = state.metadata.iter().flat_map(|(kind, table)| {
             let objects = table.of(key);
-            objects.map(|(name, object)| ((*kind, name.clone()), Arc::clone(object)))
+            objects.map(|(name, object)| ((*kind, name), object))
         });
-        let deployments = state.deployments.of(key);
         Existing {
             metadata: metadata.collect(),
-            deployments: deployments
-                .map(|(name, object)| (name.clone(), Arc::clone(object)))
-                .collect(),
-            pods: state.pods.of(key).map(|(_, pod)| Arc::clone(pod)).collect(),
+            deployments: state.deployments.of(key).collect(),
+            pods: state.pods.of(key).map(|(_, pod)| pod).collect(),
         }
     }
 
@@ -158,18 +155,18 @@ impl Caches {
         } else {
             let mut state = self.lock();
             let table = state.metadata.entry(kind).or_default();
-            table.learn(feed::lean(object.metadata.clone()));
+            table.learn(&feed::lean(object.metadata.clone()));
         }
     }
 
     /// The same of a Deployment.
     pub fn learn_deployment(&self, deployment: Deployment) {
-        self.lock().deployments.learn(feed::lean(deployment));
+        self.lock().deployments.learn(&feed::lean(deployment));
     }
 
     /// The same of a pod.
     pub fn learn_pod(&self, pod: Pod) {
-        self.lock().pods.learn(feed::lean(pod));
+        self.lock().pods.learn(&feed::lean(pod));
     }
 
     /// A leadership begins: so many feeds have to list.
@@ -237,9 +234,9 @@ impl Caches {
         let mut state = self.lock();
         let table = T::table(&mut state, kind);
         match event {
-            Change::Applied(object) => table.learn(object).into_iter().collect(),
+            Change::Applied(object) => table.learn(&object).into_iter().collect(),
             Change::Deleted(object) => table.delete(&object).into_iter().collect(),
-            Change::Listed(namespace, objects) => table.replace(namespace.as_deref(), objects),
+            Change::Listed(namespace, objects) => table.replace(namespace.as_deref(), &objects),
         }
     }
 }

@@ -34,7 +34,7 @@ fn versions(table: &Table<ObjectMeta>) -> BTreeMap<String, u64> {
     });
     let objects = shelves.iter().flat_map(|key| table.of(key));
     objects
-        .map(|(name, object)| (name.clone(), version(object.metadata()).unwrap()))
+        .map(|(name, object)| (name, version(object.metadata()).unwrap()))
         .collect()
 }
 
@@ -70,11 +70,9 @@ impl Server {
             return false;
         };
         let all = list.into_iter();
-        table.replace(
-            Some("team"),
-            all.map(|(name, at)| object(name, at)).collect(),
-        );
-        table.replace(Some("others"), Vec::new());
+        let all: Vec<_> = all.map(|(name, at)| object(name, at)).collect();
+        table.replace(Some("team"), &all);
+        table.replace(Some("others"), &[]);
         true
     }
 }
@@ -96,7 +94,7 @@ fn however_late_the_watch_is_no_object_grows_older_and_all_agree_in_the_end() {
                     server.objects.insert(name, server.now);
                     server.waiting.push_back((name, server.now, false));
                     if ours {
-                        table.learn(object(name, server.now));
+                        table.learn(&object(name, server.now));
                     }
                 }
                 Op::Remove { name } => {
@@ -139,7 +137,7 @@ fn however_late_the_watch_is_no_object_grows_older_and_all_agree_in_the_end() {
 fn hear(table: &mut Table<ObjectMeta>, event: Option<(u8, u64, bool)>) {
     match event {
         Some((name, version, true)) => drop(table.delete(&object(name, version))),
-        Some((name, version, false)) => drop(table.learn(object(name, version))),
+        Some((name, version, false)) => drop(table.learn(&object(name, version))),
         None => {}
     }
 }
@@ -149,9 +147,9 @@ fn a_list_of_one_namespace_leaves_the_others_alone_and_says_whose_objects_went()
     let mut table = Table::default();
     let mut other = object(1, 3);
     other.namespace = Some("others".into());
-    table.learn(object(0, 1));
-    table.learn(other);
-    let touched = table.replace(Some("team"), vec![object(1, 2)]);
+    table.learn(&object(0, 1));
+    table.learn(&other);
+    let touched = table.replace(Some("team"), &[object(1, 2)]);
     let names: Vec<_> = touched.iter().map(|key| key.name.as_str()).collect();
     assert_eq!(names, ["even", "odd"]);
     let elsewhere = Key {

@@ -1,7 +1,6 @@
 //! What exists of a deployment.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -36,9 +35,9 @@ pub(super) struct Children {
     /// By kind and name.
     pub metadata: BTreeMap<ChildId, (ApiResource, ObjectMeta)>,
     /// The workloads, by name.
-    pub deployments: BTreeMap<String, Arc<Deployment>>,
-    pods: Vec<Arc<Pod>>,
-    ending: Vec<Arc<Pod>>,
+    pub deployments: BTreeMap<String, Deployment>,
+    pods: Vec<Pod>,
+    ending: Vec<Pod>,
 }
 
 impl Children {
@@ -51,7 +50,6 @@ impl Children {
         let metadata = existing
             .metadata
             .into_iter()
-            .map(|(id, metadata)| (id, Arc::unwrap_or_clone(metadata)))
             .chain(deployments)
             .map(|((kind, name), metadata)| {
                 let resource = kind.resource();
@@ -73,17 +71,17 @@ impl Children {
 
     /// The pods that aren't being deleted.
     pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.pods.iter().map(Arc::as_ref)
+        self.pods.iter()
     }
 
     /// The pods that are.
     pub(super) fn ending(&self) -> impl Iterator<Item = &Pod> {
-        self.ending.iter().map(Arc::as_ref)
+        self.ending.iter()
     }
 
     /// The Deployments of a role, of all revisions.
     pub(super) fn of_role(&self, role: Role) -> impl Iterator<Item = &Deployment> {
-        let all = self.deployments.values().map(Arc::as_ref);
+        let all = self.deployments.values();
         all.filter(move |deployment| {
             let label = deployment.labels().get(names::ROLE);
             label.is_some_and(|label| label == role.name())

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::Stream;
+use futures::channel::mpsc as queue;
 use lynx_proto::operator::v1::control_server::Control;
 use lynx_proto::operator::v1::{FromAgent, FromOperator, Hello, Report, Role, from_agent};
 use lynx_units::Timestamp;
 use std::pin::Pin;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -22,7 +22,8 @@ use super::plausible;
 use super::{Key, Registry, StreamId};
 use crate::clock::Clock;
 
-/// Messages that wait for one agent at most: it gets a handful in its life.
+/// Messages that wait for one agent at most: it gets a handful in its life. The queue takes memory as they come, and not for
+/// all of them at once, as tokio's does.
 const WAITING: usize = 32;
 
 type Outbound = Result<FromOperator, Status>;
@@ -55,7 +56,7 @@ pub enum Way {
 /// The way to an agent; when it is dropped, both directions of the stream end.
 #[derive(Debug)]
 struct Outgoing {
-    sender: mpsc::Sender<Outbound>,
+    sender: queue::Sender<Outbound>,
     _end: DropGuard,
 }
 
@@ -125,7 +126,7 @@ impl Hub {
             shared.streams.remove(&older);
         }
         let stream = shared.registry.join(hello, now);
-        let (sender, messages) = mpsc::channel(WAITING);
+        let (sender, messages) = queue::channel(WAITING);
         let end = CancellationToken::new();
         let outgoing = Outgoing {
             sender,
@@ -198,7 +199,7 @@ impl Shared {
         for (stream, message) in self.registry.untold(key, now) {
             let sent = self
                 .streams
-                .get(&stream)
+                .get_mut(&stream)
                 .is_some_and(|outgoing| outgoing.sender.try_send(Ok(message)).is_ok());
             if !sent {
                 // It was counted as told, so its stream must end: the next one starts from nothing.
@@ -216,7 +217,7 @@ impl Shared {
 
 struct Joined {
     stream: StreamId,
-    messages: mpsc::Receiver<Outbound>,
+    messages: queue::Receiver<Outbound>,
     end: CancellationToken,
 }
 
@@ -267,7 +268,7 @@ impl Control for Service {
             }
             hub.leave(stream);
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
+        Ok(Response::new(Box::pin(messages)))
     }
 }
 
