@@ -4,9 +4,11 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{CStr, c_char};
 use std::os::fd::IntoRawFd as _;
 
+use crate::queue::Work;
 use crate::shared::{self, GRANULARITY};
 use crate::state::{
-    INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND, SUCCESS, Sort, State, is_kernel, with,
+    ALREADY_REGISTERED, CAPTURE_UNSUPPORTED, INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE,
+    NOT_FOUND, NOT_READY, SUCCESS, Sort, State, is_kernel, with,
 };
 
 /// Declares functions with the driver's calling convention.
@@ -48,20 +50,23 @@ fn allocate(state: &mut State, sort: Sort, bytes: usize) -> Result<u64, u32> {
 fn free(state: &mut State, sort: Sort, address: u64) -> Result<(), u32> {
     state.destroy(sort, address)?;
     let bytes = state.sizes.remove(&address).ok_or(INVALID_HANDLE)?;
+    state.assert_idle(address, bytes);
     let at = usize::try_from(address).map_err(|_| INVALID_VALUE)?;
     // SAFETY: allocated with this layout, and not given back before.
     unsafe { dealloc(std::ptr::with_exposed_provenance_mut(at), layout(bytes)?) };
     Ok(())
 }
 
-fn copy(from: u64, to: u64, bytes: usize) -> Result<(), u32> {
-    let pointer = |address: u64| usize::try_from(address).map_err(|_| INVALID_VALUE);
-    let source: *const u8 = std::ptr::with_exposed_provenance(pointer(from)?);
-    // SAFETY: both lie in memory that was allocated, as the callers have checked.
-    unsafe {
-        source.copy_to_nonoverlapping(std::ptr::with_exposed_provenance_mut(pointer(to)?), bytes)
-    };
-    Ok(())
+/// Between allocations, when the stream comes to it.
+fn copy(stream: u64, from: u64, to: u64, bytes: usize) -> u32 {
+    with(|state| {
+        state.now()?;
+        state.check(Sort::Stream, stream)?;
+        state.check_memory(from, bytes)?;
+        state.check_memory(to, bytes)?;
+        state.queues.ask(stream, Work::Copy { from, to, bytes });
+        Ok(())
+    })
 }
 
 driver! {
@@ -91,7 +96,8 @@ driver! {
         with(|state| {
             state.retained = state.retained.checked_sub(1).ok_or(INVALID_VALUE)?;
             if state.retained > 0 { return Ok(()); }
-            let sorts = [Sort::Stream, Sort::Event, Sort::Device, Sort::Host, Sort::Imported, Sort::Module, Sort::Graph, Sort::Executable, Sort::Shared, Sort::Range, Sort::Mapping];
+            assert!(state.queues.are_done(), "work outlives its context");
+            let sorts = [Sort::Stream, Sort::Event, Sort::Device, Sort::Host, Sort::Registered, Sort::Imported, Sort::Module, Sort::Graph, Sort::Executable, Sort::Shared, Sort::Range, Sort::Mapping];
             for sort in sorts {
                 assert_eq!(state.count(sort), 0, "{sort:?} outlives its context");
             }
@@ -108,65 +114,102 @@ driver! {
         if priority != 0 { return INVALID_VALUE; }
         with(|state| { put(stream, state.make(Sort::Stream)); Ok(()) })
     }
+    // Its work is still done.
     cuStreamDestroy_v2(stream: u64) { with(|state| state.destroy(Sort::Stream, stream)) }
-    cuStreamSynchronize(stream: u64) { with(|state| state.now().and(state.check(Sort::Stream, stream))) }
+    cuStreamSynchronize(stream: u64) {
+        with(|state| {
+            state.now()?;
+            state.check(Sort::Stream, stream)?;
+            state.queues.until(|queues| queues.is_done(stream))
+        })
+    }
     cuStreamWaitEvent(stream: u64, event: u64, _flags: u32) {
-        with(|state| state.check(Sort::Stream, stream).and(state.check(Sort::Event, event)))
+        with(|state| {
+            state.check(Sort::Stream, stream)?;
+            state.check(Sort::Event, event)?;
+            if state.is_recording(stream) { return Err(CAPTURE_UNSUPPORTED); }
+            state.queues.wait_for(event, stream);
+            Ok(())
+        })
     }
     cuEventCreate(event: *mut u64, _flags: u32) {
         with(|state| { put(event, state.make(Sort::Event)); Ok(()) })
     }
     cuEventRecord(event: u64, stream: u64) {
-        with(|state| state.check(Sort::Stream, stream).and(state.check(Sort::Event, event)))
+        with(|state| {
+            state.check(Sort::Stream, stream)?;
+            state.check(Sort::Event, event)?;
+            // Of a recording it is a place in it, which nobody can wait for.
+            if !state.is_recording(stream) { state.queues.record(event, stream); }
+            Ok(())
+        })
     }
-    cuEventQuery(event: u64) { with(|state| state.now().and(state.check(Sort::Event, event))) }
-    cuEventSynchronize(event: u64) { with(|state| state.now().and(state.check(Sort::Event, event))) }
+    // Whoever asks again and again is answered in the end: meanwhile something is done.
+    cuEventQuery(event: u64) {
+        with(|state| {
+            state.now()?;
+            state.check(Sort::Event, event)?;
+            if state.queues.has_come(event) { return state.queues.until(|_| true); }
+            state.queues.step();
+            Err(NOT_READY)
+        })
+    }
+    cuEventSynchronize(event: u64) {
+        with(|state| {
+            state.now()?;
+            state.check(Sort::Event, event)?;
+            state.queues.until(|queues| queues.has_come(event))
+        })
+    }
     cuEventDestroy_v2(event: u64) { with(|state| state.destroy(Sort::Event, event)) }
     cuMemAlloc_v2(address: *mut u64, bytes: usize) {
         with(|state| { state.now()?; put(address, allocate(state, Sort::Device, bytes)?); Ok(()) })
     }
-    cuMemFree_v2(address: u64) { with(|state| { state.now()?; free(state, Sort::Device, address) }) }
+    // Waits for all that the GPU does.
+    cuMemFree_v2(address: u64) {
+        with(|state| {
+            state.now()?;
+            let done = state.queues.until(|queues| queues.are_done());
+            free(state, Sort::Device, address).and(done)
+        })
+    }
     cuMemHostAlloc(pointer: *mut u64, bytes: usize, flags: u32) {
         // Write-combined memory is slow to read.
         if flags & 4 != 0 { return INVALID_VALUE; }
         with(|state| { state.now()?; put(pointer, allocate(state, Sort::Host, bytes)?); Ok(()) })
     }
     cuMemFreeHost(pointer: u64) { with(|state| { state.now()?; free(state, Sort::Host, pointer) }) }
-    cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
+    // Memory of the caller's, which no other registration has any of.
+    cuMemHostRegister_v2(pointer: u64, bytes: usize, flags: u32) {
+        if flags != 1 || bytes == 0 { return INVALID_VALUE; }
         with(|state| {
             state.now()?;
-            state.check(Sort::Stream, stream)?;
-            state.check_memory(from, bytes)?;
-            state.check_memory(to, bytes)?;
-            copy(from, to, bytes)
+            let last = pointer.checked_add(bytes as u64 - 1).ok_or(INVALID_VALUE)?;
+            let before = state.sizes.range(..=last).next_back();
+            if before.is_some_and(|(start, size)| start + *size as u64 > pointer) { return Err(ALREADY_REGISTERED); }
+            state.sizes.insert(pointer, bytes);
+            state.adopt(Sort::Registered, pointer);
+            Ok(())
         })
     }
-    cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
+    cuMemHostUnregister(pointer: u64) {
         with(|state| {
             state.now()?;
-            state.check(Sort::Stream, stream)?;
-            state.check_memory(from, bytes)?;
-            state.check_memory(to, bytes)?;
-            copy(from, to, bytes)
+            state.destroy(Sort::Registered, pointer)?;
+            let bytes = state.sizes.remove(&pointer).ok_or(INVALID_HANDLE)?;
+            state.assert_idle(pointer, bytes);
+            Ok(())
         })
     }
-    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
-        with(|state| {
-            state.now()?;
-            state.check(Sort::Stream, stream)?;
-            state.check_memory(from, bytes)?;
-            state.check_memory(to, bytes)?;
-            copy(from, to, bytes)
-        })
-    }
+    cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) { copy(stream, from, to, bytes) }
+    cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) { copy(stream, from, to, bytes) }
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) { copy(stream, from, to, bytes) }
     cuMemsetD8Async(at: u64, value: u8, bytes: usize, stream: u64) {
         with(|state| {
             state.now()?;
             state.check(Sort::Stream, stream)?;
             state.check_memory(at, bytes)?;
-            let at = usize::try_from(at).map_err(|_| INVALID_VALUE)?;
-            // SAFETY: within an allocation.
-            unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_bytes(value, bytes) };
+            state.queues.ask(stream, Work::Fill { at, value, bytes });
             Ok(())
         })
     }
@@ -182,16 +225,21 @@ driver! {
             Ok(())
         })
     }
-    cuModuleUnload(module: u64) { with(|state| state.destroy(Sort::Module, module)) }
+    cuModuleUnload(module: u64) {
+        with(|state| {
+            let is_of = |work: &Work| matches!(work, Work::Launch(launches) if launches.iter().any(|it| it.is_of(module)));
+            assert!(!state.queues.pending().any(is_of), "a kernel is to run whose code goes");
+            state.destroy(Sort::Module, module)
+        })
+    }
     cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) {
         // SAFETY: callers give a text.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         if !is_kernel(&name) { return NOT_FOUND; }
         with(|state| {
             state.check(Sort::Module, module)?;
-            let build = state.modules.get(&module).cloned().ok_or(INVALID_HANDLE)?;
             let handle = state.make(Sort::Function);
-            state.functions.insert(handle, (build, name));
+            state.functions.insert(handle, (module, name));
             put(function, handle);
             Ok(())
         })
@@ -302,6 +350,7 @@ driver! {
         with(|state| {
             state.destroy(Sort::Mapping, address)?;
             state.sizes.remove(&address);
+            state.assert_idle(address, bytes);
             shared::unmap(address, bytes)
         })
     }
@@ -345,8 +394,8 @@ driver! {
             state.check(Sort::Stream, stream)?;
             state.check(Sort::Executable, executable)?;
             let launches = state.graphs.get(&executable).cloned().ok_or(INVALID_HANDLE)?;
-            // SAFETY: callers vouch for the memory.
-            launches.iter().try_for_each(|it| unsafe { it.run() })
+            state.queues.ask(stream, Work::Launch(launches));
+            Ok(())
         })
     }
     cuGraphExecDestroy(executable: u64) { with(|state| state.destroy(Sort::Executable, executable)) }
@@ -372,7 +421,7 @@ unsafe extern "C" fn cuLaunchKernel(
         state.check(Sort::Function, function)?;
         // SAFETY: callers give the function's arguments.
         let launch = unsafe { state.recorded(function, [x, y, z], arguments) }?;
-        // SAFETY: callers vouch for the memory.
-        unsafe { state.launch(stream, launch) }
+        state.launch(stream, launch);
+        Ok(())
     })
 }

@@ -8,13 +8,17 @@ use std::thread::{self, ThreadId};
 use lynx_cuda_shim::{Kernel, run, sum};
 use lynx_gpu::{Extents, Plan, Unit};
 
+use crate::queue::{Queues, Work};
+
 pub(crate) const SUCCESS: u32 = 0;
 pub(crate) const INVALID_VALUE: u32 = 1;
 pub(crate) const INVALID_HANDLE: u32 = 400;
 pub(crate) const NOT_FOUND: u32 = 500;
 pub(crate) const INVALID_IMAGE: u32 = 200;
+pub(crate) const ALREADY_REGISTERED: u32 = 712;
+pub(crate) const NOT_READY: u32 = 600;
 pub(crate) const LAUNCH_FAILED: u32 = 719;
-const CAPTURE_UNSUPPORTED: u32 = 900;
+pub(crate) const CAPTURE_UNSUPPORTED: u32 = 900;
 const CAPTURE_INVALIDATED: u32 = 901;
 
 /// What a handle is of.
@@ -24,6 +28,8 @@ pub(crate) enum Sort {
     Event,
     Device,
     Host,
+    /// Host memory of the caller's, pinned.
+    Registered,
     Imported,
     Module,
     Function,
@@ -40,6 +46,7 @@ pub(crate) enum Sort {
 /// A launch with its arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
+    module: u64,
     build: String,
     kernel: Option<Kernel>,
     plan: Plan,
@@ -64,7 +71,9 @@ pub(crate) struct State {
     handles: BTreeSet<(Sort, u64)>,
     pub(crate) sizes: BTreeMap<u64, usize>,
     pub(crate) modules: BTreeMap<u64, String>,
-    pub(crate) functions: BTreeMap<u64, (String, String)>,
+    /// A module and a kernel.
+    pub(crate) functions: BTreeMap<u64, (u64, String)>,
+    pub(crate) queues: Queues,
     recordings: BTreeMap<u64, Recording>,
     pub(crate) graphs: BTreeMap<u64, Vec<Recorded>>,
     pub(crate) shared: BTreeMap<u64, File>,
@@ -77,6 +86,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     sizes: BTreeMap::new(),
     modules: BTreeMap::new(),
     functions: BTreeMap::new(),
+    queues: Queues::NEW,
     recordings: BTreeMap::new(),
     graphs: BTreeMap::new(),
     shared: BTreeMap::new(),
@@ -150,19 +160,26 @@ impl State {
         Ok(recording.launches)
     }
 
-    /// Runs a launch, or records it.
-    ///
-    /// # Safety
-    /// The memory that its units name is there.
-    pub(crate) unsafe fn launch(&mut self, stream: u64, launch: Recorded) -> Result<(), u32> {
+    /// Asks the stream for a launch, or records it.
+    pub(crate) fn launch(&mut self, stream: u64, launch: Recorded) {
         match self.recordings.get_mut(&stream) {
-            Some(recording) => {
-                recording.launches.push(launch);
-                Ok(())
-            }
-            // SAFETY: the caller vouches for the memory.
-            None => unsafe { launch.run() },
+            Some(recording) => recording.launches.push(launch),
+            None => self.queues.ask(stream, Work::Launch(vec![launch])),
         }
+    }
+
+    pub(crate) fn is_recording(&self, stream: u64) -> bool {
+        self.recordings.contains_key(&stream)
+    }
+
+    /// What the driver does not look at, and whoever frees memory must: nothing still copies from it or to it.
+    pub(crate) fn assert_idle(&self, address: u64, bytes: usize) {
+        let mut pending = self.queues.pending();
+        let found = pending.find(|work| work.touches(address, bytes));
+        assert!(
+            found.is_none(),
+            "{found:?} is not done, and its memory goes"
+        );
     }
 
     /// The start and the length of the allocation that the address is in.
@@ -194,7 +211,8 @@ impl State {
         grid: [u32; 3],
         arguments: *mut *mut u8,
     ) -> Result<Recorded, u32> {
-        let (build, name) = self.functions.get(&function).ok_or(INVALID_HANDLE)?;
+        let (module, name) = self.functions.get(&function).ok_or(INVALID_HANDLE)?;
+        let build = self.modules.get(module).ok_or(INVALID_HANDLE)?;
         // SAFETY: there are two.
         let pointers = unsafe { std::slice::from_raw_parts(arguments, 2) };
         // SAFETY: the second is an address.
@@ -208,6 +226,7 @@ impl State {
             None => extents = unsafe { pointers[0].cast::<Extents>().read_unaligned() },
         }
         Ok(Recorded {
+            module: *module,
             build: build.clone(),
             kernel,
             plan,
@@ -236,6 +255,10 @@ pub(crate) fn is_kernel(name: &str) -> bool {
 }
 
 impl Recorded {
+    pub(crate) fn is_of(&self, module: u64) -> bool {
+        self.module == module
+    }
+
     /// Runs it.
     ///
     /// # Safety

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +10,21 @@ use std::process::Command;
 use lynx_cuda::source_digest;
 
 const FOLDER: &str = "LYNX_TEST_KERNELS";
+/// What the fake driver's order of streams comes from.
+const SEED: &str = "LYNX_FAKE_CUDA_SEED";
 
 /// Runs the ignored test `name` with the fake driver.
 pub(crate) fn run(name: &str) {
+    run_with(name, &built("liblynx_fake_cuda.so"), 0);
+}
+
+/// The same with several orders in which streams do what they were asked for; with the one that the environment names, where it does.
+pub(crate) fn run_in_orders(name: &str, seeds: Range<u64>) {
     let library = built("liblynx_fake_cuda.so");
-    run_with(name, &library);
+    let named = env::var_os(SEED).and_then(|text| text.to_str()?.parse().ok());
+    for seed in named.map_or(seeds, |seed| seed..seed + 1) {
+        run_with(name, &library, seed);
+    }
 }
 
 /// Runs it with a library that is no driver at all.
@@ -24,7 +35,7 @@ pub(crate) fn run_with_another_library(name: &str) {
         "/lib/aarch64-linux-gnu/libm.so.6",
     ];
     let library = libraries.iter().map(Path::new).find(|it| it.exists());
-    run_with(name, library.unwrap());
+    run_with(name, library.unwrap(), 0);
 }
 
 /// Where the child has its kernels.
@@ -34,7 +45,7 @@ pub(crate) fn kernels() -> PathBuf {
         .into()
 }
 
-fn run_with(name: &str, library: &Path) {
+fn run_with(name: &str, library: &Path, seed: u64) {
     let folder = tempfile::tempdir().unwrap();
     symlink(library, folder.path().join("libcuda.so")).unwrap();
     let kernels = folder.path().join("kernels");
@@ -57,9 +68,13 @@ fn run_with(name: &str, library: &Path) {
         ])
         .env("LD_LIBRARY_PATH", folder.path())
         .env(FOLDER, &kernels)
+        .env(SEED, seed.to_string())
         .status()
         .unwrap();
-    assert!(status.success(), "{name} failed: its output is above");
+    assert!(
+        status.success(),
+        "{name} failed with {SEED}={seed}: its output is above"
+    );
 }
 
 /// A library that Cargo has built beside this test.

@@ -15,6 +15,7 @@
 mod common;
 mod fake;
 mod on_gpu;
+mod order;
 mod sharing;
 
 use lynx_cuda::{Choice, Options, Why, choose};
@@ -46,7 +47,22 @@ fn a_gpu_refuses_what_the_processor_refuses() {
 
 #[test]
 fn memory_streams_and_recorded_launches_are_given_back() {
-    fake::run("on_gpu::the_driver_is_left_as_it_was_found");
+    fake::run_in_orders("on_gpu::the_driver_is_left_as_it_was_found", 0..4);
+}
+
+#[test]
+fn an_event_puts_two_streams_in_order_whatever_comes_first_without_it() {
+    fake::run_in_orders("order::an_event_comes_before_what_waits_for_it", 0..8);
+}
+
+#[test]
+fn a_wait_that_is_missing_is_noticed() {
+    fake::run_in_orders("order::without_the_event_values_are_read_too_early", 0..8);
+}
+
+#[test]
+fn nothing_is_there_before_somebody_waits() {
+    fake::run_in_orders("order::a_copy_is_done_when_it_is_waited_for", 0..8);
 }
 
 #[test]

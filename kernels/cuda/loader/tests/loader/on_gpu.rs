@@ -2,7 +2,7 @@
 
 use lynx_cuda::{
     Cache, Captured, Choice, CodeError, Coder, Device, DriverError, GpuCoder, Images, Imported,
-    Memory, Options, Pass, Pinned, Place, Processor, Stream, Trial, Which, Why, choose,
+    InFlight, Memory, Options, Pass, Pinned, Place, Processor, Stream, Trial, Which, Why, choose,
 };
 use lynx_gpu::Pages;
 use lynx_kernels::{Blocks, Codec, Cuts, Kind, KvShape, RawTokens, Simd, UnitPlan};
@@ -25,14 +25,14 @@ pub(crate) fn device() -> (Device, Images) {
 }
 
 /// A unit's values in memory of the GPU.
-struct OnGpu {
+pub(crate) struct OnGpu {
     memory: Memory,
     place: Place,
     start: u32,
 }
 
 impl OnGpu {
-    fn new(device: &Device, plan: &UnitPlan, tokens: u32) -> Self {
+    pub(crate) fn new(device: &Device, plan: &UnitPlan, tokens: u32) -> Self {
         let pages = Pages::hnd(plan.shape(), tokens).unwrap();
         let start = pages.start(plan.tokens().start);
         let count = (plan.tokens().end - start).div_ceil(tokens);
@@ -50,7 +50,7 @@ impl OnGpu {
         }
     }
 
-    fn cache(&self) -> Cache {
+    pub(crate) fn cache(&self) -> Cache {
         // SAFETY: the memory has all pages, and is this test's alone.
         unsafe { Cache::new(self.memory.address(), self.place.clone()) }
     }
@@ -66,7 +66,12 @@ impl OnGpu {
         (page as usize + within as usize) * 2
     }
 
-    fn write(&mut self, stream: &Stream, plan: &UnitPlan, blocks: &Blocks) {
+    pub(crate) fn write(&mut self, stream: &Stream, plan: &UnitPlan, blocks: &Blocks) {
+        self.begin(stream, plan, blocks).wait().unwrap();
+    }
+
+    /// Without waiting.
+    pub(crate) fn begin(&mut self, stream: &Stream, plan: &UnitPlan, blocks: &Blocks) -> InFlight {
         let mut pinned = Pinned::new(stream.device(), self.memory.bytes()).unwrap();
         for (position, head, channel) in elements(plan) {
             let bits = blocks.data()[blocks.index(position, head, channel)];
@@ -74,8 +79,7 @@ impl OnGpu {
             pinned.as_mut_slice()[at..at + 2].copy_from_slice(&bits.to_ne_bytes());
         }
         let bytes = self.memory.bytes();
-        let copy = stream.upload(pinned, &mut self.memory, 0, bytes).unwrap();
-        copy.wait().unwrap();
+        stream.upload(pinned, &mut self.memory, 0, bytes).unwrap()
     }
 
     fn read(&self, stream: &Stream, plan: &UnitPlan) -> Blocks {

@@ -1,0 +1,64 @@
+//! In which order streams do what they are asked for; with the fake driver, which does it late and by a seed.
+
+use lynx_cuda::{Coder as _, GpuCoder, Memory, Pinned, Stream};
+use lynx_kernels::Kind;
+
+use crate::common::Random;
+use crate::on_gpu::{BUDGET, OnGpu, case, device, processor};
+
+/// How often each is tried.
+const ROUNDS: u64 = 12;
+
+/// Splits what an engine's stream is still writing, with an event between the two streams or without; how often that was right.
+fn right_splits(with_event: bool) -> u64 {
+    let (device, images) = device();
+    let engine = Stream::new(&device).unwrap();
+    let mut gpu = GpuCoder::new(&device, images, BUDGET).unwrap();
+    let mut right = 0;
+    for round in 0..ROUNDS {
+        let case = case(&mut Random::new(round), 0, Kind::V, true);
+        let (plan, order) = (&case.plan, &case.order);
+        let expected = processor().split(plan, order, &case.blocks, false).unwrap();
+        let mut source = OnGpu::new(&device, plan, 64);
+        let copy = source.begin(&engine, plan, &case.blocks);
+        if with_event {
+            let event = engine.record().unwrap();
+            gpu.stream().after(&event).unwrap();
+        }
+        let found = gpu.split(plan, order, &source.cache(), false).unwrap();
+        right += u64::from(found == expected);
+        copy.wait().unwrap();
+    }
+    right
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn an_event_comes_before_what_waits_for_it() {
+    assert_eq!(right_splits(true), ROUNDS);
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn without_the_event_values_are_read_too_early() {
+    assert!(right_splits(false) < ROUNDS);
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn a_copy_is_done_when_it_is_waited_for() {
+    let (device, _) = device();
+    let stream = Stream::new(&device).unwrap();
+    let mut memory = Memory::new(&device, 64).unwrap();
+    let mut pinned = Pinned::new(&device, 64).unwrap();
+    pinned.as_mut_slice().fill(7);
+    let up = stream.upload(pinned, &mut memory, 0, 64).unwrap();
+    assert!(!up.is_over().unwrap());
+    let back = Pinned::new(&device, 64).unwrap();
+    let down = stream.download(&memory, back, &[(0, 0, 64)]).unwrap();
+    // Asking goes on with the work, so that whoever asks again and again is answered.
+    let asked = (0..100).take_while(|_| !down.is_over().unwrap()).count();
+    assert!((1..100).contains(&asked));
+    assert!(up.is_over().unwrap(), "one after the other");
+    assert_eq!(down.wait().unwrap().as_slice(), [7; 64]);
+}
