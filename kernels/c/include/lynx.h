@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define LYNX_ABI 1
+#define LYNX_ABI 2
 
 enum {
     LYNX_OK = 0,
@@ -28,6 +28,7 @@ enum {
 
 enum { LYNX_K = 0, LYNX_V = 1 };
 enum { LYNX_HOST = 0, LYNX_GPU = 1 };
+enum { LYNX_BF16 = 0, LYNX_FP16 = 1 };
 
 typedef struct lynx_coder lynx_coder;
 
@@ -44,7 +45,8 @@ typedef struct {
     uint32_t anchor_v_bits;          /* V's planes in the anchor: 1 to 8 */
 } lynx_unit;
 
-/* BF16 values in pages. Strides are in elements; the channels of a (token, head) lie side by side. */
+/* Values in pages. Strides are in elements; the channels of a (token, head) lie side by side. What is coded is BF16: FP16 is rounded to
+ * that when read, and written as the nearest FP16 of it, so that it comes back with the BF16's eight bits of precision. */
 typedef struct {
     uint32_t memory;          /* LYNX_HOST or LYNX_GPU */
     uint32_t page_tokens;     /* a power of two from 16 to 128 */
@@ -53,7 +55,7 @@ typedef struct {
     uint32_t token_stride, head_stride;
     const uint32_t *table;    /* numbers of pages, from the one with the unit's first token; in host memory */
     uint32_t pages;           /* how many the table has */
-    uint32_t reserved;        /* 0 */
+    uint32_t element;         /* LYNX_BF16 or LYNX_FP16 */
 } lynx_values;
 
 /* A piece of the memory for segments. They lie one after the other at multiples of 16, in the order head, steps, tail. */
@@ -74,6 +76,13 @@ int32_t lynx_open(uint32_t abi, lynx_shape shape, const char *profile, uint32_t 
 /* Gives everything back. Null is allowed. */
 void lynx_close(lynx_coder *coder);
 
+/* Pins memory that the caller has mapped, such as the file that the agent maps too: lynx_split of LYNX_GPU values then copies into it from
+ * the GPU without a detour. It counts in `pinned_bytes`, which must leave room for a unit besides, and stays mapped until lynx_unregister
+ * or lynx_close. A second call replaces the first. Where it is refused (LYNX_DEVICE: too large for the budget, pinned already by another
+ * coder, a coder without a GPU, memory that can't be pinned) every lynx_split gives the same, by one copy more. */
+int32_t lynx_register(lynx_coder *coder, void *memory, uint64_t bytes);
+int32_t lynx_unregister(lynx_coder *coder);
+
 /* How many segments a unit has, and how many bytes its segments take at most. */
 int32_t lynx_bounds(const lynx_coder *coder, const lynx_unit *unit, uint32_t *segments, uint64_t *bytes);
 
@@ -87,11 +96,11 @@ int32_t lynx_split(lynx_coder *coder, const lynx_unit *unit, const lynx_values *
 int32_t lynx_merge(lynx_coder *coder, const lynx_unit *unit, const uint8_t *from, uint64_t length,
                    const lynx_segment *segments, uint32_t count, uint32_t steps, const lynx_values *values);
 
-/* Writes the very values that were split, from all segments. */
+/* Writes the very values that were split, from all segments; of FP16 those that were coded. */
 int32_t lynx_restore(lynx_coder *coder, const lynx_unit *unit, const uint8_t *from, uint64_t length,
                      const lynx_segment *segments, uint32_t count, const lynx_values *values);
 
-/* The values as they are, BF16 in the order [token][head][channel]; and the other way. */
+/* The values as they are, in BF16 in the order [token][head][channel]; and the other way. */
 int32_t lynx_read(lynx_coder *coder, const lynx_unit *unit, const lynx_values *values, uint8_t *to, uint64_t capacity);
 int32_t lynx_write(lynx_coder *coder, const lynx_unit *unit, const uint8_t *from, uint64_t length,
                    const lynx_values *values);

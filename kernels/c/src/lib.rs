@@ -19,7 +19,7 @@ pub use self::session::{Coder, Segment, Unit};
 pub use self::values::Values;
 
 /// The version of the header.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// `lynx_shape`.
 #[repr(C)]
@@ -127,6 +127,38 @@ pub unsafe extern "C" fn lynx_close(coder: *mut Coder) {
             Ok(())
         });
     }
+}
+
+/// `lynx_register`.
+///
+/// # Safety
+/// The coder is null or open, and the memory stays mapped until [`lynx_unregister`] or [`lynx_close`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lynx_register(coder: *mut Coder, memory: *mut u8, bytes: u64) -> i32 {
+    guarded(|| {
+        if memory.is_null() {
+            return Err(null("the memory to be pinned"));
+        }
+        // SAFETY: the caller vouches for it.
+        let coder = unsafe { coder.as_mut() }.ok_or_else(|| null("the coder"))?;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        // SAFETY: as above.
+        unsafe { coder.register(memory, bytes) }
+    })
+}
+
+/// `lynx_unregister`.
+///
+/// # Safety
+/// The coder is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lynx_unregister(coder: *mut Coder) -> i32 {
+    guarded(|| {
+        // SAFETY: the caller vouches for it.
+        let coder = unsafe { coder.as_mut() }.ok_or_else(|| null("the coder"))?;
+        coder.unregister();
+        Ok(())
+    })
 }
 
 /// `lynx_bounds`.

@@ -111,6 +111,20 @@ impl Coder {
         UnitPlan::new(self.shape, kind, tokens, raw, cuts).map_err(|error| invalid(&error))
     }
 
+    /// # Safety
+    /// The memory stays mapped until it is let go.
+    pub(crate) unsafe fn register(&mut self, memory: *mut u8, bytes: usize) -> Result<(), Failure> {
+        let gpu = self.gpu.as_mut().ok_or_else(no_gpu)?;
+        // SAFETY: the caller vouches for it.
+        unsafe { gpu.register(memory, bytes) }.map_err(|error| of_gpu(&error))
+    }
+
+    pub(crate) fn unregister(&mut self) {
+        if let Some(gpu) = &mut self.gpu {
+            gpu.unregister();
+        }
+    }
+
     pub(crate) fn bounds(&self, unit: &Unit) -> Result<(u32, u64), Failure> {
         let plan = self.plan(unit)?;
         let bounds =
@@ -141,38 +155,26 @@ impl Coder {
         let order = self.profile.layer(unit.layer as usize);
         // SAFETY: the caller vouches for the table.
         let table = unsafe { values.table(&plan) }?;
-        let made = if values.is_on_gpu()? {
+        if values.is_on_gpu()? {
             // SAFETY: the caller vouches for the values.
-            let cache = unsafe { cache(values, table) };
+            let cache = unsafe { cache(values, table) }?;
             let gpu = self.gpu.as_mut().ok_or_else(no_gpu)?;
-            gpu.split(&plan, order, &cache, with_tail)
-                .map_err(|error| of_gpu(&error))?
-        } else {
-            let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
-            // SAFETY: the caller vouches for the values.
-            unsafe { values.read(&plan, &table, &mut blocks) };
-            let Ok(made) = self.processor.split(&plan, order, &blocks, with_tail);
-            made
-        };
-        let mut at = 0;
-        for ((index, told), checksum) in told.iter_mut().enumerate().zip(&made.sums) {
-            let bytes = made.unit.segment(index).unwrap_or_default();
-            let end = at + bytes.len();
-            let place = to.get_mut(at..end).ok_or_else(|| {
-                Failure::new(
-                    Code::TooSmall,
-                    "the segments don't fit: lynx_bounds says how much they need at most",
-                )
-            })?;
-            place.copy_from_slice(bytes);
-            *told = Segment {
-                offset: at as u64,
-                bytes: bytes.len() as u64,
-                checksum: *checksum,
-            };
-            at = end.next_multiple_of(ALIGNMENT);
+            let placed = gpu.split_into(&plan, order, &cache, with_tail, to);
+            let placed = placed.map_err(|error| of_gpu(&error))?;
+            for (told, placed) in told.iter_mut().zip(placed) {
+                *told = Segment {
+                    offset: placed.offset as u64,
+                    bytes: placed.bytes as u64,
+                    checksum: placed.sum,
+                };
+            }
+            return Ok(());
         }
-        Ok(())
+        let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
+        // SAFETY: the caller vouches for the values.
+        unsafe { values.read(&plan, &table, &mut blocks) }?;
+        let Ok(made) = self.processor.split(&plan, order, &blocks, with_tail);
+        put(&made, to, told)
     }
 
     /// The values as they are, `[token][head][channel]`.
@@ -190,13 +192,13 @@ impl Coder {
         let table = unsafe { values.table(&plan) }?;
         let blocks = if values.is_on_gpu()? {
             // SAFETY: the caller vouches for the values.
-            let cache = unsafe { cache(values, table) };
+            let cache = unsafe { cache(values, table) }?;
             let gpu = self.gpu.as_mut().ok_or_else(no_gpu)?;
             gpu.read(&plan, &cache).map_err(|error| of_gpu(&error))?
         } else {
             let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
             // SAFETY: the caller vouches for the values.
-            unsafe { values.read(&plan, &table, &mut blocks) };
+            unsafe { values.read(&plan, &table, &mut blocks) }?;
             blocks
         };
         let to = to.get_mut(..plan.bf16_bytes()).ok_or_else(|| {
@@ -242,14 +244,13 @@ impl Coder {
         }
         if values.is_on_gpu()? {
             // SAFETY: the caller vouches for the values.
-            let mut cache = unsafe { cache(values, table) };
+            let mut cache = unsafe { cache(values, table) }?;
             let gpu = self.gpu.as_mut().ok_or_else(no_gpu)?;
             let written = gpu.write(&plan, &mut cache, &blocks);
             return written.map_err(|error| of_gpu(&error));
         }
         // SAFETY: the caller vouches for the values.
-        unsafe { values.write(&plan, &table, &blocks) };
-        Ok(())
+        unsafe { values.write(&plan, &table, &blocks) }
     }
 
     /// Merges so many steps, or restores.
@@ -288,7 +289,7 @@ impl Coder {
         let (steps, restores) = (read - 1, steps.is_none());
         if values.is_on_gpu()? {
             // SAFETY: the caller vouches for the values.
-            let mut cache = unsafe { cache(values, table) };
+            let mut cache = unsafe { cache(values, table) }?;
             let gpu = self.gpu.as_mut().ok_or_else(no_gpu)?;
             let done = if restores {
                 gpu.restore(&plan, order, &segments, &mut cache)
@@ -306,8 +307,7 @@ impl Coder {
         };
         done.map_err(|error| Failure::of(Code::Damaged, &error))?;
         // SAFETY: the caller vouches for the values.
-        unsafe { values.write(&plan, &table, &blocks) };
-        Ok(())
+        unsafe { values.write(&plan, &table, &blocks) }
     }
 }
 
@@ -325,14 +325,37 @@ fn open_gpu(budget: usize, kernels: Option<&str>) -> Result<GpuCoder, Failure> {
 
 /// # Safety
 /// The values are there as long as what is returned.
-unsafe fn cache(values: &Values, table: Vec<u32>) -> Cache {
+unsafe fn cache(values: &Values, table: Vec<u32>) -> Result<Cache, Failure> {
     let place = Place {
         pages: values.layout(),
         table,
-        half: false,
+        half: values.is_half()?,
     };
     // SAFETY: the caller vouches for it.
-    unsafe { Cache::new(values.base.expose_provenance() as u64, place) }
+    Ok(unsafe { Cache::new(values.base.expose_provenance() as u64, place) })
+}
+
+/// Puts segments into the caller's memory, and says where they are.
+fn put(made: &Segments, to: &mut [u8], told: &mut [Segment]) -> Result<(), Failure> {
+    let mut at = 0;
+    for ((index, told), checksum) in told.iter_mut().enumerate().zip(&made.sums) {
+        let bytes = made.unit.segment(index).unwrap_or_default();
+        let end = at + bytes.len();
+        let place = to.get_mut(at..end).ok_or_else(|| {
+            Failure::new(
+                Code::TooSmall,
+                "the segments don't fit: lynx_bounds says how much they need at most",
+            )
+        })?;
+        place.copy_from_slice(bytes);
+        *told = Segment {
+            offset: at as u64,
+            bytes: bytes.len() as u64,
+            checksum: *checksum,
+        };
+        at = end.next_multiple_of(ALIGNMENT);
+    }
+    Ok(())
 }
 
 fn gather(plan: &UnitPlan, from: &[u8], told: &[Segment]) -> Result<Segments, Failure> {
@@ -371,7 +394,8 @@ fn invalid(error: &dyn std::error::Error) -> Failure {
 
 fn of_gpu(error: &CodeError) -> Failure {
     let code = match error {
-        CodeError::Launch(_) | CodeError::Length(_) | CodeError::Half => Code::Invalid,
+        CodeError::Launch(_) | CodeError::Length(_) => Code::Invalid,
+        CodeError::TooSmall { .. } => Code::TooSmall,
         CodeError::Checksum(_) | CodeError::Refused(..) | CodeError::Unfit(_) => Code::Damaged,
         CodeError::Image(_) | CodeError::Driver(_) | CodeError::Staging(_) => Code::Device,
     };

@@ -1,5 +1,6 @@
 //! Values in pages of the caller's.
 
+use lynx_cuda::{bf16_of_fp16, fp16_of_bf16};
 use lynx_gpu::Pages;
 use lynx_kernels::{Blocks, UnitPlan};
 
@@ -25,8 +26,8 @@ pub struct Values {
     pub table: *const u32,
     /// How many there are.
     pub pages: u32,
-    /// Nothing.
-    pub reserved: u32,
+    /// 0 for BF16, 1 for FP16.
+    pub element: u32,
 }
 
 impl Values {
@@ -37,6 +38,17 @@ impl Values {
             other => Err(Failure::new(
                 Code::Invalid,
                 format!("there is no kind of memory {other}"),
+            )),
+        }
+    }
+
+    pub(crate) fn is_half(&self) -> Result<bool, Failure> {
+        match self.element {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(Failure::new(
+                Code::Invalid,
+                format!("there is no type of element {other}"),
             )),
         }
     }
@@ -76,30 +88,46 @@ impl Values {
     ///
     /// # Safety
     /// The pages are there, and nobody writes them.
-    pub(crate) unsafe fn read(&self, plan: &UnitPlan, table: &[u32], blocks: &mut Blocks) {
+    pub(crate) unsafe fn read(
+        &self,
+        plan: &UnitPlan,
+        table: &[u32],
+        blocks: &mut Blocks,
+    ) -> Result<(), Failure> {
+        let is_half = self.is_half()?;
         for (position, head) in rows(plan) {
             let row = self.row(plan, table, position, head);
             for channel in 0..plan.shape().head_dim {
                 let index = blocks.index(position, head, channel);
                 // SAFETY: within a page, as the caller vouches.
-                blocks.data_mut()[index] = unsafe { row.wrapping_add(channel).read() };
+                let bits = unsafe { row.wrapping_add(channel).read() };
+                blocks.data_mut()[index] = if is_half { bf16_of_fp16(bits) } else { bits };
             }
         }
+        Ok(())
     }
 
     /// Writes blocks to host memory.
     ///
     /// # Safety
     /// The pages are there, and nobody uses them.
-    pub(crate) unsafe fn write(&self, plan: &UnitPlan, table: &[u32], blocks: &Blocks) {
+    pub(crate) unsafe fn write(
+        &self,
+        plan: &UnitPlan,
+        table: &[u32],
+        blocks: &Blocks,
+    ) -> Result<(), Failure> {
+        let is_half = self.is_half()?;
         for (position, head) in rows(plan) {
             let row = self.row(plan, table, position, head);
             for channel in 0..plan.shape().head_dim {
                 let bits = blocks.data()[blocks.index(position, head, channel)];
+                let bits = if is_half { fp16_of_bf16(bits) } else { bits };
                 // SAFETY: as above.
                 unsafe { row.wrapping_add(channel).write(bits) };
             }
         }
+        Ok(())
     }
 
     fn row(&self, plan: &UnitPlan, table: &[u32], position: u32, head: usize) -> *mut u16 {

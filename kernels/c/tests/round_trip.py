@@ -25,7 +25,7 @@ Values = structure(
     head_stride=U32,
     table=POINTER(U32),
     pages=U32,
-    reserved=U32,
+    element=U32,
 )
 Segment = structure("Segment", offset=U64, bytes=U64, checksum=U64)
 
@@ -42,7 +42,7 @@ def check(code):
 
 
 coder = c_void_p()
-check(lynx.lynx_open(1, Shape(1, 1, 64), None, 0, 0, None, byref(coder)))
+check(lynx.lynx_open(lynx.lynx_abi(), Shape(1, 1, 64), None, 0, 0, None, byref(coder)))
 unit = Unit(0, 0, 0, 100, 100, 32, 4)
 count, most = U32(), U64()
 check(lynx.lynx_bounds(coder, byref(unit), byref(count), byref(most)))

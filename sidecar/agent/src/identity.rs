@@ -33,7 +33,7 @@ impl Identity {
         let facts = [
             ("codec", CODEC_VERSION.to_string()),
             ("model", model(engine)),
-            ("layout", layout.shape().to_string()),
+            ("layout", values(layout)),
             ("tensor-parallel rank", format!("{rank} of {size}")),
             ("profile", profile_name(profile)),
             ("generation", generation.to_owned()),
@@ -96,6 +96,12 @@ fn model(engine: &Attach) -> String {
         &engine.weights
     };
     format!("{name} ({})", hex(&engine.model_fingerprint, 16))
+}
+
+/// Shape and elements: FP16 and BF16 can't stand for each other.
+fn values(layout: &Layout) -> String {
+    let elements = if layout.is_half() { " of FP16" } else { "" };
+    format!("{}{elements}", layout.shape())
 }
 
 /// The first `most` bytes.

@@ -33,3 +33,8 @@ fn two_agents_bring_kv_between_a_gpu_and_host_memory_bit_for_bit() {
     driver::run("on_gpu::agents::kv_comes_from_a_gpu_to_host_memory");
     driver::run("on_gpu::agents::kv_comes_from_host_memory_to_a_gpu");
 }
+
+#[test]
+fn fp16_on_a_gpu_is_coded_as_its_bf16() {
+    driver::run("on_gpu::units::fp16_gives_the_segments_and_values_of_its_bf16");
+}

@@ -280,6 +280,9 @@ impl Pool {
         match &self.memory {
             Memory::Host(_) => "the processor",
             Memory::Gpu(gpu) => gpu.name(),
+            Memory::Engine(_) if self.layout.is_half() => {
+                "the engine's own process; its FP16 rounded to BF16"
+            }
             Memory::Engine(_) => "the engine's own process",
         }
     }

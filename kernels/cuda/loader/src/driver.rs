@@ -10,6 +10,7 @@ mod mapped;
 mod memory;
 mod module;
 pub(crate) mod nvrtc;
+mod registered;
 mod stream;
 mod trial;
 mod units;
@@ -23,9 +24,10 @@ use cudarc::driver::sys;
 pub use mapped::Mapped;
 pub use memory::{Imported, InFlight, IpcHandle, Memory, Pinned};
 pub use module::{Captured, Function, Module};
+pub use registered::Registered;
 pub use stream::{Event, Stream};
 pub use trial::{Pass, Trial};
-pub use units::{Cache, CodeError, GpuCoder, Place};
+pub use units::{Cache, CodeError, GpuCoder, Place, Placed};
 
 /// A call that the driver has refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +78,8 @@ const SYMBOLS: &[&str] = &[
     "cuMemFree_v2",
     "cuMemHostAlloc",
     "cuMemFreeHost",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyDtoDAsync_v2",

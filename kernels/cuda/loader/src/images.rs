@@ -150,11 +150,11 @@ pub fn build_name(launch: &Launch, half: bool) -> String {
         Kind::V => 'v',
     };
     let mut name = format!("{kind}{}", launch.channels());
-    if launch.is_whole() {
-        name += "-whole";
-    }
+    // FP16 has one build for both, which does for whole blocks too.
     if half {
         name += "-fp16";
+    } else if launch.is_whole() {
+        name += "-whole";
     }
     name
 }

@@ -11,6 +11,7 @@
 mod choice;
 mod coder;
 mod driver;
+mod half;
 mod images;
 mod staging;
 
@@ -18,7 +19,9 @@ pub use choice::{Choice, Options, Why, choose};
 pub use coder::{Coder, Processor, Segments};
 pub use driver::{
     Cache, Captured, CodeError, Device, DriverError, Event, Function, GpuCoder, Imported, InFlight,
-    IpcHandle, Mapped, Memory, Module, Pass, Pinned, Place, Stream, Trial, Uuid, Which,
+    IpcHandle, Mapped, Memory, Module, Pass, Pinned, Place, Placed, Registered, Stream, Trial,
+    Uuid, Which,
 };
+pub use half::{bf16_of_fp16, fp16_of_bf16};
 pub use images::{DEFAULT_FOLDER, ImageError, Images, build_name, source_digest};
 pub use staging::{Slot, Staging, StagingError};

@@ -126,12 +126,6 @@ impl Staging {
         }
     }
 
-    /// The same budget, with nothing in use: after all memory was given back.
-    #[must_use]
-    pub const fn renewed(&self) -> Self {
-        Self::new(self.budget)
-    }
-
     /// Gives no more slots.
     pub const fn close(&mut self) {
         self.closing = true;

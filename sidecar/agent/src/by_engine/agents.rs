@@ -21,6 +21,16 @@ async fn two_agents_bring_kv_between_engines_that_code_by_themselves_bit_for_bit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_agents_bring_fp16_between_engines_that_code_by_themselves_as_its_bf16() {
+    let directory = tempfile::tempdir().unwrap();
+    let [from, to] = ["p.units", "d.units"].map(|file| {
+        let engine = ByItself::on_host(directory.path(), file, 8 << 20);
+        Memory::by_itself(engine).of_fp16()
+    });
+    comes_whole(Path::new(NOWHERE), from, to, directory.path()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_agents_bring_kv_between_such_an_engine_and_one_with_shared_memory_bit_for_bit() {
     let directory = tempfile::tempdir().unwrap();
     let engine = ByItself::on_host(directory.path(), "p.units", 8 << 20);

@@ -136,6 +136,10 @@ impl Decoder {
             End::Failed(why) => Some(why.as_str()),
             End::Abort => Some("the request is not wanted any more"),
         };
+        // FP16 arrives as its BF16, which isn't what the prefill engine has.
+        let session = self.session.as_ref();
+        let is_half = session.is_some_and(|it| it.engine.pool().layout().is_half());
+        let exact = loading.coding.is_exact() && !is_half;
         let rate = loading.rate(now);
         request.spans.transfer_ended(bytes, rate, failure);
         if end == End::Full {
@@ -146,7 +150,7 @@ impl Decoder {
             });
             // The peer's last word is yet to come.
             request.prefill_word = loading.ask.take();
-            request.shares = loading.coding.is_exact();
+            request.shares = exact;
         } else {
             self.transfers.remove(&loading.transfer);
             if let Some(anchor) = request.anchor {
@@ -154,7 +158,6 @@ impl Decoder {
                 self.counters.drafts.wasted(anchor.mean(), tokens);
             }
         }
-        let exact = loading.coding.is_exact();
         drop(loading);
         match end {
             End::Full => self.say(from_agent::Kind::FullReady(FullReady {

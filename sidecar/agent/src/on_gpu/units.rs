@@ -59,7 +59,36 @@ fn every_method_gives_the_same_segments_and_values() {
     }
 }
 
-/// Merges a prompt's segments as they come, on both, and compares after each level.
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn fp16_gives_the_segments_and_values_of_its_bf16() {
+    let profile = Profile::uniform(SHAPE).unwrap();
+    let codec = Codec::detect();
+    let directory = tempfile::tempdir().unwrap();
+    let kv = Kv::random(TOKENS, 6).into_fp16();
+    let mut gpu = OnGpu::new(By::Descriptor, 41).of_fp16();
+    gpu.fill(&pages(), &kv);
+    let host = attach(Role::Decode, 8);
+    make_pool(directory.path(), &host, 1);
+    let file = directory.path().join("pool");
+    kv.clone().exchange(&file, &host, &BLOCKS, true);
+    let on_host = open_pool(directory.path(), &host, Access::Write);
+    let here = Readable::new(&on_host, BLOCKS.to_vec(), TOKENS, TOKENS).unwrap();
+    let on_gpu = gpu.open(Role::Prefill);
+    assert!(on_gpu.coded_on().ends_with("its FP16 rounded to BF16"));
+    let there = Readable::new(&on_gpu, pages(), TOKENS, TOKENS).unwrap();
+    for method in [Method::Int4, Method::LynxExact] {
+        let coding = coding(method, &profile);
+        for unit in 0..coding.units().len() {
+            let made =
+                [&here, &there].map(|from| coding.encode(&codec, &profile, unit, from).unwrap());
+            assert!(made[0] == made[1], "{method:?} unit {unit}");
+        }
+        merges_alike(&coding, &there, &profile, &mut gpu);
+    }
+}
+
+/// Merges a prompt's segments as they come, on both, and compares after each level: of FP16 what that has room for.
 fn merges_alike(coding: &Coding, from: &Readable, profile: &Profile, gpu: &mut OnGpu) {
     let codec = Codec::detect();
     let directory = tempfile::tempdir().unwrap();
@@ -97,7 +126,10 @@ fn merges_alike(coding: &Coding, from: &Readable, profile: &Profile, gpu: &mut O
         }
         // Nothing can be merged of a head alone.
         if segment > 0 || coding.transfer().segments() == 1 {
-            let here = Kv::of_file(&file, &host, &BLOCKS, TOKENS);
+            let mut here = Kv::of_file(&file, &host, &BLOCKS, TOKENS);
+            if gpu.is_half() {
+                here = here.into_fp16();
+            }
             assert!(here == gpu.read(&table, TOKENS), "after segment {segment}");
         }
     }

@@ -114,6 +114,8 @@ pub(super) struct OnGpu {
     layers: Vec<u64>,
     v_offset: u64,
     pages: Pages,
+    /// FP16 instead of BF16.
+    is_half: bool,
     name: String,
     /// Closed after the coder's last word.
     #[expect(dead_code, reason = "held for the addresses of the layers")]
@@ -172,7 +174,8 @@ impl OnGpu {
             layers: places(gpu, layout, wanted, &memories)?,
             v_offset: layout.v_offset() as u64,
             pages,
-            name: name.trim_start_matches("on ").to_owned(),
+            is_half: layout.is_half(),
+            name: name.trim_start_matches("on ").to_owned() + as_bf16(layout),
             memories,
         })
     }
@@ -190,7 +193,7 @@ impl OnGpu {
         let place = Place {
             pages: self.pages,
             table: blocks.to_vec(),
-            half: false,
+            half: self.is_half,
         };
         let base = self.layers.get(layer).map_or(0, |base| base + within);
         // SAFETY: all blocks of all layers are in memory that is open as long as `self`. A readable table has them published and not
@@ -199,6 +202,15 @@ impl OnGpu {
         let cache = unsafe { Cache::new(base, place) };
         let coder = self.coder.lock().unwrap_or_else(PoisonError::into_inner);
         GpuValues { coder, cache }
+    }
+}
+
+/// What people are told besides of a pool of FP16.
+fn as_bf16(layout: &Layout) -> &'static str {
+    if layout.is_half() {
+        "; its FP16 rounded to BF16"
+    } else {
+        ""
     }
 }
 

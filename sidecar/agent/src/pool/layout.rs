@@ -4,12 +4,12 @@ use lynx_gpu::Pages;
 use lynx_kernels::{BLOCK_TOKENS, Kind, KvShape, ShapeError};
 use lynx_proto::engine::v1;
 
-/// Bytes of an element: BF16 is the only one.
+/// Bytes of an element: of BF16, and of FP16.
 const ELEMENT_BYTES: usize = 2;
 
 /// A layout that is coded in place. On the processor: K as `[channel][token]`, V as `[token][channel]`, in blocks of 64 tokens. On a
 /// GPU: both as `[token][channel]` with any strides, in blocks of 16 to 128 tokens. What the engine codes by itself: anything, in
-/// such blocks. BF16.
+/// such blocks. BF16; on a GPU and of what the engine codes, FP16 too, which is coded as its BF16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     shape: KvShape,
@@ -22,6 +22,8 @@ pub struct Layout {
     token_stride: Option<usize>,
     /// Whether each layer has a place of its own, and no stride leads to the next.
     is_apart: bool,
+    /// FP16 instead of BF16.
+    is_half: bool,
 }
 
 /// Why this agent can't work with an engine's KV layout.
@@ -68,7 +70,7 @@ pub enum LayoutError {
     ValueOrder(&'static str),
     /// Another type.
     #[error(
-        "KV elements of type {0} are not supported: configure the engine for a BF16 KV cache (ELEMENT_TYPE_BF16)"
+        "KV elements of type {0} are not supported here: configure the engine for a BF16 KV cache (ELEMENT_TYPE_BF16); FP16 is taken in a GPU's memory, and of engines that code by themselves"
     )]
     Element(&'static str),
     /// Another order of rotary channels.
@@ -169,8 +171,9 @@ impl Layout {
         if !matches!(layout.block_tokens, 16 | 32 | 64 | 128) {
             return Err(LayoutError::Pages(layout.block_tokens));
         }
-        check_values(layout)?;
+        let is_half = check_values(layout, true)?;
         Ok(Self {
+            is_half,
             shape,
             block_tokens: layout.block_tokens as usize,
             block_stride: 0,
@@ -191,8 +194,10 @@ impl Layout {
         if layout.v_order() != v1::Order::TokenChannel {
             return Err(LayoutError::ValueOrder(layout.v_order().as_str_name()));
         }
-        check_values(layout)?;
+        // The processor reads a file's values in place.
+        let is_half = check_values(layout, token_stride.is_some())?;
         let layout = Self {
+            is_half,
             shape,
             block_tokens: layout.block_tokens as usize,
             token_stride,
@@ -210,6 +215,11 @@ impl Layout {
     /// The KV's shape.
     pub fn shape(&self) -> KvShape {
         self.shape
+    }
+
+    /// Whether values are FP16, and coded as their BF16.
+    pub fn is_half(&self) -> bool {
+        self.is_half
     }
 
     /// Tokens of a block.
@@ -311,11 +321,13 @@ fn shape(layout: &v1::Layout) -> Result<KvShape, LayoutError> {
     Ok(shape)
 }
 
-/// What is the same wherever values lie.
-fn check_values(layout: &v1::Layout) -> Result<(), LayoutError> {
-    if layout.element() != v1::ElementType::Bf16 {
-        return Err(LayoutError::Element(layout.element().as_str_name()));
-    }
+/// What is the same wherever values lie, but for FP16; whether they are that.
+fn check_values(layout: &v1::Layout, may_be_half: bool) -> Result<bool, LayoutError> {
+    let is_half = match layout.element() {
+        v1::ElementType::Bf16 => false,
+        v1::ElementType::Fp16 if may_be_half => true,
+        other => return Err(LayoutError::Element(other.as_str_name())),
+    };
     if layout.rotary() != v1::Rotary::HalfSplit {
         return Err(LayoutError::Rotary(layout.rotary().as_str_name()));
     }
@@ -323,7 +335,7 @@ fn check_values(layout: &v1::Layout) -> Result<(), LayoutError> {
     if (rank, size) != (0, 1) {
         return Err(LayoutError::TensorParallel { rank, size });
     }
-    Ok(())
+    Ok(is_half)
 }
 
 fn aligned(name: &'static str, bytes: u64) -> Result<usize, LayoutError> {

@@ -141,7 +141,11 @@ fn what_is_not_supported_is_refused_by_name() {
         change(&mut layout);
         Layout::parse(&layout).unwrap_err().to_string()
     };
-    let cases: [Case; 10] = [
+    let cases: [Case; 11] = [
+        (
+            |l| l.element = v1::ElementType::Fp16.into(),
+            "ELEMENT_TYPE_FP16 are not supported here",
+        ),
         (|l| l.block_tokens = 16, "blocks of 16 tokens"),
         (|l| l.head_dim = 63, "63 channels"),
         (

@@ -9,15 +9,16 @@ use std::ptr::{null, null_mut, with_exposed_provenance_mut};
 
 use lynx_c::{
     ABI, Coder, Segment, Shape, Unit, Values, lynx_bounds, lynx_close, lynx_last_error, lynx_merge,
-    lynx_open, lynx_read, lynx_restore, lynx_split, lynx_write,
+    lynx_open, lynx_read, lynx_register, lynx_restore, lynx_split, lynx_write,
 };
+use lynx_cuda::{bf16_of_fp16, fp16_of_bf16};
 use lynx_kernels::{Blocks, Kind};
 use lynx_proto::engine::v1::{
     Attach, Coded, Form, Merge, Role, Segment as Told, Split, Staging, Unit as Asked, from_agent,
 };
 use memmap2::{MmapOptions, MmapRaw};
 
-use super::gpu::{By, Kv, OnGpu, PAGE, SHAPE, elements, parts};
+use super::gpu::{By, Kv, OnGpu, PAGE, SHAPE, element, elements, parts};
 use super::{attach, driver};
 
 /// Elements of a page: `[token][head][channel]`.
@@ -36,6 +37,7 @@ pub(crate) struct ByItself {
     kept: Kept,
     pages: u32,
     file: String,
+    is_half: bool,
     map: MmapRaw,
     coder: *mut Coder,
 }
@@ -69,9 +71,19 @@ impl ByItself {
             kept,
             pages,
             file: name.to_owned(),
+            is_half: false,
             map: MmapOptions::new().map_raw(&file).unwrap(),
             coder: null_mut(),
         }
+    }
+
+    /// With FP16, in host memory.
+    pub(crate) fn use_fp16(&mut self) {
+        self.is_half = true;
+    }
+
+    pub(crate) fn is_half(&self) -> bool {
+        self.is_half
     }
 
     /// What it says of itself.
@@ -79,6 +91,7 @@ impl ByItself {
         let mut attach = attach(role, self.pages);
         let layout = attach.layout.as_mut().unwrap();
         layout.block_tokens = PAGE;
+        layout.element = element(self.is_half);
         // Its own affair.
         (layout.block_stride, layout.layer_stride) = (0, 0);
         let pool = attach.pool.as_mut().unwrap();
@@ -136,6 +149,11 @@ impl ByItself {
             lynx_open(ABI, shape, profile.as_ptr(), gpu, 16 << 20, kernels, coder)
         };
         told(code).unwrap();
+        if matches!(self.kept, Kept::Gpu(_)) {
+            let bytes = self.map.len() as u64;
+            // SAFETY: the file stays mapped until the coder is closed.
+            told(unsafe { lynx_register(self.coder, self.map.as_mut_ptr(), bytes) }).unwrap();
+        }
     }
 
     fn values(&mut self, asked: &Asked) -> Values {
@@ -156,7 +174,7 @@ impl ByItself {
             head_stride: u32::try_from(SHAPE.head_dim).unwrap(),
             table: asked.blocks.as_ptr(),
             pages: u32::try_from(asked.blocks.len()).unwrap(),
-            reserved: 0,
+            element: self.is_half.into(),
         }
     }
 
@@ -234,7 +252,13 @@ impl ByItself {
             let blocks = kv.blocks(layer, kind);
             for element in elements(kv.tokens()) {
                 let index = blocks.index(element.0, element.1, element.2);
-                values[start_of(layer, kind, pages) + at(table, element)] = blocks.data()[index];
+                let bits = blocks.data()[index];
+                let bits = if self.is_half {
+                    fp16_of_bf16(bits)
+                } else {
+                    bits
+                };
+                values[start_of(layer, kind, pages) + at(table, element)] = bits;
             }
         }
     }
@@ -251,7 +275,13 @@ impl ByItself {
             for element in elements(tokens) {
                 let index = blocks.index(element.0, element.1, element.2);
                 let from = start_of(layer, kind, self.pages) + at(table, element);
-                blocks.data_mut()[index] = values[from];
+                let bits = values[from];
+                let bits = if self.is_half {
+                    bf16_of_fp16(bits)
+                } else {
+                    bits
+                };
+                blocks.data_mut()[index] = bits;
             }
             kv.set(layer, kind, blocks);
         }

@@ -8,11 +8,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use lynx_cuda::{Cache, Choice, Device, GpuCoder, Images, Mapped, Memory, Options, Place, choose};
+use lynx_cuda::{
+    Cache, Choice, Device, GpuCoder, Images, Mapped, Memory, Options, Place, bf16_of_fp16, choose,
+    fp16_of_bf16,
+};
 use lynx_gpu::Pages;
 use lynx_kernels::{Blocks, Cuts, Kind, KvShape, RawTokens, UnitPlan};
 use lynx_proto::engine::v1::gpu_memory::Handle;
-use lynx_proto::engine::v1::{Attach, GpuMemory, GpuPool, LayerPlace, Order, Role};
+use lynx_proto::engine::v1::{Attach, ElementType, GpuMemory, GpuPool, LayerPlace, Order, Role};
 use lynx_units::Width;
 
 use super::{Random, attach, driver};
@@ -59,6 +62,7 @@ pub(crate) struct OnGpu {
     coder: GpuCoder,
     layers: Vec<Owned>,
     pages: u32,
+    is_half: bool,
     device: Device,
 }
 
@@ -92,8 +96,19 @@ impl OnGpu {
             layers: layers.collect(),
             coder: GpuCoder::new(&device, images, 16 << 20).unwrap(),
             pages,
+            is_half: false,
             device,
         }
+    }
+
+    /// With FP16.
+    pub(crate) fn of_fp16(self) -> Self {
+        let is_half = true;
+        Self { is_half, ..self }
+    }
+
+    pub(crate) fn is_half(&self) -> bool {
+        self.is_half
     }
 
     /// What the engine says of itself; its descriptors are named by their layers.
@@ -106,6 +121,7 @@ impl OnGpu {
         layout.layer_stride = 0;
         layout.v_offset = u64::from(self.pages) * BLOCK;
         layout.k_order = Order::TokenChannel.into();
+        layout.element = element(self.is_half);
         let memories = self
             .layers
             .iter()
@@ -173,7 +189,7 @@ impl OnGpu {
         let place = Place {
             pages: Pages::nhd(SHAPE, PAGE).unwrap(),
             table: table.to_vec(),
-            half: false,
+            half: self.is_half,
         };
         let base = self.base(layer, kind);
         // SAFETY: the pages are in the layer's memory, and the test lets nobody use them meanwhile.
@@ -203,6 +219,15 @@ impl OnGpu {
     }
 }
 
+pub(crate) fn element(is_half: bool) -> i32 {
+    let element = if is_half {
+        ElementType::Fp16
+    } else {
+        ElementType::Bf16
+    };
+    element.into()
+}
+
 pub(crate) fn parts() -> impl Iterator<Item = (usize, Kind)> {
     (0..SHAPE.layers).flat_map(|layer| Kind::ALL.map(|kind| (layer, kind)))
 }
@@ -221,6 +246,14 @@ impl Kv {
             tokens,
             parts: parts().map(empty).collect(),
         }
+    }
+
+    /// What FP16 has room for of it.
+    pub(crate) fn into_fp16(mut self) -> Self {
+        for bits in self.parts.iter_mut().flat_map(Blocks::data_mut) {
+            *bits = bf16_of_fp16(fp16_of_bf16(*bits));
+        }
+        self
     }
 
     pub(crate) fn tokens(&self) -> u32 {

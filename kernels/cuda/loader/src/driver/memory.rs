@@ -269,7 +269,7 @@ impl Drop for InFlight {
 }
 
 /// A copy that doesn't fit.
-const OUT_OF_RANGE: DriverError = DriverError {
+pub(super) const OUT_OF_RANGE: DriverError = DriverError {
     call: "a copy beyond the end of memory",
     code: sys::CUresult::CUDA_ERROR_INVALID_VALUE,
 };

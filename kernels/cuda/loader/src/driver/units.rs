@@ -5,18 +5,22 @@
 //! finds the same addresses and the recorded launch is repeated as it is.
 
 mod layout;
+mod recorded;
 mod rows;
+mod segments;
 
 use std::collections::BTreeMap;
 
 use lynx_gpu::{Cut, Extent, Extents, Launch, LaunchError, Pages, Places, Status, Unit};
-use lynx_kernels::{Kind, LayerOrder, UnitBuffer, UnitPlan, checksum};
+use lynx_kernels::{Kind, LayerOrder, UnitBuffer, UnitPlan};
 
-use self::layout::{Layout, check_lengths, halves, head_len, number, words};
-use super::{Captured, Device, DriverError, Memory, Module, Pinned, Stream};
+use self::layout::{Layout, check_lengths, halves, number, words};
+use self::recorded::{Recipe, Recordings};
+pub use self::segments::Placed;
+use super::{Captured, Device, DriverError, Memory, Module, Pinned, Registered, Stream};
 use crate::coder::{Coder, Segments};
 use crate::images::{ImageError, Images, build_name};
-use crate::staging::{Staging, StagingError};
+use crate::staging::{Slot, Staging, StagingError};
 
 /// Why a unit can't be coded on the GPU, or what is wrong with it.
 #[derive(Debug, thiserror::Error)]
@@ -42,9 +46,14 @@ pub enum CodeError {
     /// Not what a split makes.
     #[error("tile {0}, group {1} has parameters or codes that no split makes")]
     Refused(u32, u32),
-    /// Values that aren't BF16 can be coded, and not be copied as such.
-    #[error("the cache's values are FP16: only a coder takes those")]
-    Half,
+    /// Memory of the caller's, for segments.
+    #[error("the segments take {wanted} bytes, and there is memory for {capacity}")]
+    TooSmall {
+        /// How many they take.
+        wanted: usize,
+        /// How many there are.
+        capacity: usize,
+    },
     /// A tail that belongs to other codes.
     #[error("the tail doesn't fit the codes of tile {0}")]
     Unfit(u32),
@@ -64,7 +73,7 @@ pub struct Place {
     pub pages: Pages,
     /// Their numbers, from the one that holds the unit's first token.
     pub table: Vec<u32>,
-    /// FP16 instead of BF16.
+    /// FP16 instead of BF16: it is rounded to BF16 when read, and written as the nearest FP16 of that.
     pub half: bool,
 }
 
@@ -88,8 +97,11 @@ pub struct GpuCoder {
     staging: Staging,
     arena: Option<Memory>,
     pinned: Option<Pinned>,
-    /// The last split: its launch, whether it is of FP16, whether it makes a tail, and where it was.
-    captured: Option<(Launch, [bool; 2], u64, Captured)>,
+    /// What the pinned memory has of the budget.
+    slot: Option<Slot>,
+    /// Memory of the caller's, and what it has.
+    registered: Option<(Registered, Slot)>,
+    recordings: Recordings,
 }
 
 /// What is done with a unit.
@@ -99,7 +111,6 @@ struct Work<'a> {
     launch: Launch,
     layout: Layout,
     build: String,
-    half: bool,
 }
 
 impl GpuCoder {
@@ -115,8 +126,15 @@ impl GpuCoder {
             staging: Staging::new(budget),
             arena: None,
             pinned: None,
-            captured: None,
+            slot: None,
+            registered: None,
+            recordings: Recordings::default(),
         })
+    }
+
+    /// How often launches were recorded: once for each plan and each thing that is done with it, and again after larger ones.
+    pub fn recorded(&self) -> usize {
+        self.recordings.made()
     }
 
     /// Where it works: an event recorded on another stream, of the engine's say, can be waited for there.
@@ -145,8 +163,8 @@ impl GpuCoder {
             self.modules.insert(build.clone(), module);
         }
         if self.arena.as_ref().is_none_or(|it| it.bytes() < layout.end) {
-            // The recorded launch has the old one's address.
-            self.captured = None;
+            // Recorded launches have the old one's address.
+            self.recordings.clear();
             self.arena = None;
             self.arena = Some(Memory::new(&device, layout.end)?);
         }
@@ -157,20 +175,7 @@ impl GpuCoder {
             launch,
             layout,
             build,
-            half: place.half,
         })
-    }
-
-    /// The coder's pinned memory, of at least so many bytes.
-    fn pinned(&mut self, bytes: usize) -> Result<Pinned, CodeError> {
-        let pinned = self.pinned.take();
-        if let Some(pinned) = pinned.filter(|it| it.as_slice().len() >= bytes) {
-            return Ok(pinned);
-        }
-        // Held as long as the coder: what it was before was dropped.
-        self.staging = self.staging.renewed();
-        self.staging.begin(bytes)?;
-        Ok(Pinned::new(self.stream.device(), bytes)?)
     }
 
     /// Brings to the GPU what a launch is told, and the segments that a merge reads.
@@ -269,28 +274,46 @@ impl GpuCoder {
         })
     }
 
-    /// Split, tail and what they leave out of the checksums, recorded once for all units of a plan.
+    /// Split, tail and what they leave out of the checksums.
     fn run_split(&mut self, work: &Work<'_>, with_tail: bool) -> Result<(), CodeError> {
-        let at = self.arena.as_ref().map_or(0, Memory::address);
-        let sort = [work.half, with_tail];
-        let known = self
-            .captured
-            .take()
-            .filter(|(launch, of, arena, _)| *launch == work.launch && *of == sort && *arena == at);
-        let mut captured = match known {
-            Some((.., captured)) => captured,
-            None => Captured::record(&self.stream, || {
-                self.plan(work, "lynx_split", true)?;
-                if with_tail {
-                    self.plan(work, "lynx_tail", false)?;
-                }
-                self.sum(work, work.launch.left_out(None, with_tail)?.as_ref())
-            })?,
+        let kernels = [Some("lynx_split"), with_tail.then_some("lynx_tail")];
+        let sums = work.launch.left_out(None, with_tail)?;
+        self.repeat(work, kernels, sums)
+    }
+
+    /// Kernels and sums, recorded once for all units of a plan.
+    fn repeat(
+        &mut self,
+        work: &Work<'_>,
+        kernels: [Option<&'static str>; 2],
+        sums: Option<Extents>,
+    ) -> Result<(), CodeError> {
+        let recipe = Recipe {
+            build: work.build.clone(),
+            launch: work.launch.clone(),
+            kernels,
+            sums,
+        };
+        let mut captured = match self.recordings.take(&recipe) {
+            Some(captured) => captured,
+            None => {
+                self.recordings.note();
+                Captured::record(&self.stream, || self.run(work, &recipe))?
+            }
         };
         // SAFETY: the same arena, laid out for the same plan; the cache is this unit's, which its maker vouches for.
         unsafe { captured.launch(&self.stream) }?;
-        self.captured = Some((work.launch.clone(), sort, at, captured));
+        self.recordings.keep(recipe, captured);
         Ok(())
+    }
+
+    fn run(&self, work: &Work<'_>, recipe: &Recipe) -> Result<(), CodeError> {
+        for (kernel, rows_of_raw) in recipe.kernels.into_iter().zip([true, false]) {
+            if let Some(kernel) = kernel {
+                self.plan(work, kernel, rows_of_raw)?;
+            }
+        }
+        self.sum(work, recipe.sums.as_ref())
     }
 
     /// Brings pieces of the arena down, as (start, length).
@@ -313,16 +336,14 @@ impl GpuCoder {
     fn decode(
         &mut self,
         work: &Work<'_>,
-        kernel: &str,
+        kernel: &'static str,
         segments: (&Segments, &[usize]),
         extents: Option<Extents>,
     ) -> Result<(), CodeError> {
         let unit = &segments.0.unit;
-        self.plan(work, kernel, true)?;
-        if unit.head.len() > work.plan.head_bytes() {
-            self.plan(work, "lynx_unescape", false)?;
-        }
-        self.sum(work, extents.as_ref())?;
+        let is_escaped = unit.head.len() > work.plan.head_bytes();
+        let kernels = [Some(kernel), is_escaped.then_some("lynx_unescape")];
+        self.repeat(work, kernels, extents)?;
         let status = self.status(work)?;
         for &index in segments.1 {
             let number = number(work.plan, index);
@@ -353,49 +374,8 @@ impl Coder for GpuCoder {
         cache: &Cache,
         with_tail: bool,
     ) -> Result<Segments, CodeError> {
-        let work = self.begin(plan, order, plan.steps(), &cache.place)?;
-        self.upload(&work, cache, None)?;
-        self.run_split(&work, with_tail)?;
-        let status = self.status(&work)?;
-        if status.escaped > 0 {
-            self.plan(&work, "lynx_escape", false)?;
-        }
-        let layout = &work.layout;
-        let tail_bytes = status.tail_bytes as usize;
-        let mut pieces = vec![(layout.head, plan.head_bytes()), (layout.tail, tail_bytes)];
-        pieces.extend(
-            layout
-                .steps
-                .iter()
-                .enumerate()
-                .map(|(step, &at)| (at, plan.step_bytes(step))),
-        );
-        let bytes = self.download(&pieces)?;
-        let piece = |at: usize, len: usize| bytes[at..][..len].to_vec();
-        let mut unit = UnitBuffer {
-            head: piece(layout.head, plan.head_bytes()),
-            steps: pieces[2..]
-                .iter()
-                .map(|&(at, len)| piece(at, len))
-                .collect(),
-            tail: piece(layout.tail, tail_bytes),
-        };
-        let escaped = head_len(plan, &unit.head) - plan.head_bytes();
-        if escaped > 0 {
-            let at = layout.head + plan.head_bytes();
-            let bytes = self.download(&[(at, escaped)])?;
-            unit.head.extend_from_slice(&bytes[at..][..escaped]);
-        }
-        let sum = |index: usize| {
-            let bytes = unit.segment(index)?;
-            // So rare that the processor may read it again.
-            if index == 0 && escaped > 0 {
-                return Some(checksum(bytes));
-            }
-            status.checksum(number(plan, index), bytes.len())
-        };
-        let sums = (0..plan.segments()).filter_map(sum).collect();
-        Ok(Segments { unit, sums })
+        let (work, status) = self.make(plan, order, cache, with_tail)?;
+        self.collect(&work, status)
     }
 
     fn merge(
@@ -430,10 +410,15 @@ impl Coder for GpuCoder {
         let work = self.begin(plan, order, plan.steps(), &cache.place)?;
         self.upload(&work, cache, Some(&segments.unit))?;
         let read: Vec<usize> = (0..plan.segments()).collect();
-        let whole = |&index: &usize| Extent {
-            segment: u32::try_from(number(plan, index)).unwrap_or(0),
-            from: 0,
-            bytes: u32::try_from(segments.unit.segment(index).map_or(0, <[u8]>::len)).unwrap_or(0),
+        // The tail's length is told with the unit, so that one recording does for all.
+        let whole = |&index: &usize| match number(plan, index) {
+            number if number == Extent::TAIL as usize => Extent::WHOLE_TAIL,
+            number => Extent {
+                segment: u32::try_from(number).unwrap_or(0),
+                from: 0,
+                bytes: u32::try_from(segments.unit.segment(index).map_or(0, <[u8]>::len))
+                    .unwrap_or(0),
+            },
         };
         let extents = Extents::new(&read.iter().map(whole).collect::<Vec<_>>());
         self.decode(&work, "lynx_restore", (segments, &read), extents)

@@ -16,6 +16,7 @@ mod common;
 mod fake;
 mod on_gpu;
 mod order;
+mod registered;
 mod sharing;
 
 use lynx_cuda::{Choice, Options, Why, choose};
@@ -63,6 +64,26 @@ fn a_wait_that_is_missing_is_noticed() {
 #[test]
 fn nothing_is_there_before_somebody_waits() {
     fake::run_in_orders("order::a_copy_is_done_when_it_is_waited_for", 0..8);
+}
+
+#[test]
+fn segments_go_into_registered_memory_without_a_detour() {
+    fake::run_in_orders("registered::a_split_comes_where_it_is_wanted", 0..4);
+}
+
+#[test]
+fn memory_that_can_not_be_registered_costs_a_detour_and_no_bit() {
+    fake::run("registered::what_is_refused_is_copied");
+}
+
+#[test]
+fn fp16_is_coded_as_its_bf16() {
+    fake::run("on_gpu::fp16_is_coded_as_its_bf16");
+}
+
+#[test]
+fn units_of_one_plan_are_recorded_once() {
+    fake::run("on_gpu::each_plan_is_recorded_once");
 }
 
 #[test]

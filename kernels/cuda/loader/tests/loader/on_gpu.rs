@@ -2,7 +2,8 @@
 
 use lynx_cuda::{
     Cache, Captured, Choice, CodeError, Coder, Device, DriverError, GpuCoder, Images, Imported,
-    InFlight, Memory, Options, Pass, Pinned, Place, Processor, Stream, Trial, Which, Why, choose,
+    InFlight, Memory, Options, Pass, Pinned, Place, Processor, Stream, Trial, Which, Why,
+    bf16_of_fp16, choose, fp16_of_bf16,
 };
 use lynx_gpu::Pages;
 use lynx_kernels::{Blocks, Codec, Cuts, Kind, KvShape, RawTokens, Simd, UnitPlan};
@@ -292,6 +293,77 @@ fn a_split_is_recorded_and_repeated_as_launches_alone() {
             assert_eq!(found, expected);
         }
     }
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn fp16_is_coded_as_its_bf16() {
+    let (device, images) = device();
+    let mut random = Random::new(15);
+    let mut gpu = GpuCoder::new(&device, images, BUDGET).unwrap();
+    for (style, kind, whole) in [(0, Kind::K, true), (1, Kind::V, true), (9, Kind::K, false)] {
+        let mut case = case(&mut random, style, kind, whole);
+        for bits in case.blocks.data_mut() {
+            *bits = bf16_of_fp16(fp16_of_bf16(*bits));
+        }
+        let (plan, order) = (&case.plan, &case.order);
+        let expected = processor().split(plan, order, &case.blocks, true).unwrap();
+        let mut source = OnGpu::new(&device, plan, 32);
+        source.place.half = true;
+        gpu.write(plan, &mut source.cache(), &case.blocks).unwrap();
+        let found = gpu.split(plan, order, &source.cache(), true).unwrap();
+        assert_eq!(found, expected);
+        let mut sink = OnGpu::new(&device, plan, 64);
+        sink.place.half = true;
+        gpu.restore(plan, order, &expected, &mut sink.cache())
+            .unwrap();
+        assert!(gpu.read(plan, &sink.cache()).unwrap().data() == case.blocks.data());
+        // As they lie there, they are FP16.
+        let halves = sink.read(gpu.stream(), plan);
+        let of_cache = |bits: &u16| fp16_of_bf16(*bits);
+        assert!(
+            halves
+                .data()
+                .iter()
+                .copied()
+                .eq(case.blocks.data().iter().map(of_cache))
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn each_plan_is_recorded_once() {
+    let (device, images) = device();
+    let mut random = Random::new(16);
+    let mut gpu = GpuCoder::new(&device, images, BUDGET).unwrap();
+    // As layers come: K and V by turns, and values of one plan after the other.
+    let plans = [Kind::V, Kind::K].map(|kind| case(&mut random, 0, kind, true));
+    let mut after = Vec::new();
+    for _ in 0..3 {
+        for first in &plans {
+            let (plan, raw) = (&first.plan, RawTokens::none());
+            let shape = (plan.shape(), plan.kind(), plan.tokens());
+            let case = Case::new(&mut random, 0, shape, raw, plan.cuts());
+            let expected = processor()
+                .split(plan, &case.order, &case.blocks, true)
+                .unwrap();
+            let mut source = OnGpu::new(&device, plan, 64);
+            source.write(gpu.stream(), plan, &case.blocks);
+            let found = gpu.split(plan, &case.order, &source.cache(), true).unwrap();
+            assert_eq!(found, expected);
+            let read = (&expected, plan.steps());
+            gpu.merge(plan, &case.order, read, &mut source.cache())
+                .unwrap();
+            gpu.restore(plan, &case.order, &expected, &mut source.cache())
+                .unwrap();
+            assert!(source.read(gpu.stream(), plan).data() == case.blocks.data());
+        }
+        after.push(gpu.recorded());
+    }
+    // Memory for the larger plan may have come after the smaller one's.
+    assert_eq!(after[1], after[2]);
+    assert!(after[0] <= 6 && after[1] <= 9, "{after:?}");
 }
 
 #[test]

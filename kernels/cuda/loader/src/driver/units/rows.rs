@@ -1,14 +1,15 @@
-//! A unit's values as they are, between the GPU and the processor: for whoever codes them otherwise.
+//! A unit's values as they are, between the GPU and the processor: for whoever codes them otherwise. FP16 is rounded to BF16.
 
 use lynx_kernels::{Blocks, UnitPlan};
 
 use super::{Cache, CodeError, GpuCoder};
+use crate::half::{bf16_of_fp16, fp16_of_bf16};
 
 impl GpuCoder {
     /// Copies a unit's values from the GPU.
     ///
     /// # Errors
-    /// Where they don't fit into the pinned memory, are no BF16, or the driver refuses.
+    /// Where they don't fit into the pinned memory, or the driver refuses.
     pub fn read(&mut self, plan: &UnitPlan, cache: &Cache) -> Result<Blocks, CodeError> {
         let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
         let row = plan.shape().head_dim * 2;
@@ -21,7 +22,12 @@ impl GpuCoder {
         for ((position, head), bytes) in rows.into_iter().zip(bytes) {
             for (channel, value) in bytes.as_chunks::<2>().0.iter().enumerate() {
                 let index = blocks.index(position, head, channel);
-                blocks.data_mut()[index] = u16::from_ne_bytes(*value);
+                let bits = u16::from_ne_bytes(*value);
+                blocks.data_mut()[index] = if cache.place.half {
+                    bf16_of_fp16(bits)
+                } else {
+                    bits
+                };
             }
         }
         self.pinned = Some(pinned);
@@ -45,7 +51,12 @@ impl GpuCoder {
         for ((position, head), bytes) in rows.into_iter().zip(bytes) {
             for (channel, value) in bytes.as_chunks_mut::<2>().0.iter_mut().enumerate() {
                 let index = blocks.index(position, head, channel);
-                *value = blocks.data()[index].to_ne_bytes();
+                let bits = blocks.data()[index];
+                *value = if cache.place.half {
+                    fp16_of_bf16(bits).to_ne_bytes()
+                } else {
+                    bits.to_ne_bytes()
+                };
             }
         }
         // SAFETY: the cache's maker vouches for its pages, and this waits.
@@ -63,9 +74,6 @@ fn rows(
     cache: &Cache,
 ) -> Result<(Vec<(u32, usize)>, Vec<(usize, usize, usize)>), CodeError> {
     let place = &cache.place;
-    if place.half {
-        return Err(CodeError::Half);
-    }
     let (pages, channels) = (place.pages, plan.shape().head_dim);
     let start = pages.start(plan.tokens().start);
     let mut rows = Vec::new();

@@ -1,0 +1,211 @@
+//! What a split has made, brought to the processor: as a unit's segments, or into memory of the caller's.
+
+use lynx_gpu::Status;
+use lynx_kernels::{LayerOrder, UnitBuffer, UnitPlan, checksum};
+
+use super::layout::{head_len, number};
+use super::{Cache, CodeError, GpuCoder, Pinned, Work};
+use crate::coder::Segments;
+use crate::driver::Registered;
+
+/// Segments start at multiples of it in memory of the caller's.
+const ALIGNMENT: usize = 16;
+
+/// Where a segment lies in memory of the caller's, and its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Its first byte.
+    pub offset: usize,
+    /// Its length.
+    pub bytes: usize,
+    /// Its checksum.
+    pub sum: u64,
+}
+
+impl GpuCoder {
+    /// Pins memory of the caller's, so that [`Self::split_into`] copies there without a detour. It counts in the budget. What was
+    /// registered before is let go.
+    ///
+    /// # Errors
+    /// Where the budget or the driver refuses: then [`Self::split_into`] takes the detour, with the same result.
+    ///
+    /// # Safety
+    /// The memory stays mapped until [`Self::unregister`], or as long as the coder.
+    pub unsafe fn register(&mut self, pointer: *mut u8, bytes: usize) -> Result<(), CodeError> {
+        self.unregister();
+        let slot = self.staging.begin(bytes)?;
+        self.staging.complete(slot)?;
+        // SAFETY: the caller vouches for the memory.
+        let registered = unsafe { Registered::new(self.stream.device(), pointer, bytes) };
+        match registered {
+            Ok(registered) => {
+                self.registered = Some((registered, slot));
+                Ok(())
+            }
+            Err(refused) => {
+                self.staging.release(slot)?;
+                Err(refused.into())
+            }
+        }
+    }
+
+    /// Lets go of registered memory.
+    pub fn unregister(&mut self) {
+        if let Some((registered, slot)) = self.registered.take() {
+            drop(registered);
+            let released = self.staging.release(slot);
+            debug_assert_eq!(released, Ok(()), "held since it was registered");
+        }
+    }
+
+    /// Pinned bytes that are in use, registered ones among them.
+    pub const fn pinned_bytes(&self) -> usize {
+        self.staging.used()
+    }
+
+    /// As [`Coder::split`](crate::Coder::split), into memory of the caller's: head, steps and tail, each from the next multiple of 16 on.
+    ///
+    /// # Errors
+    /// As for a split, and where the memory is too small. What is in it then is anything.
+    pub fn split_into(
+        &mut self,
+        plan: &UnitPlan,
+        order: &LayerOrder,
+        cache: &Cache,
+        with_tail: bool,
+        to: &mut [u8],
+    ) -> Result<Vec<Placed>, CodeError> {
+        let (work, status) = self.make(plan, order, cache, with_tail)?;
+        let count = plan.segments() - usize::from(!with_tail);
+        // Their length is in the head itself, and they are rare: the head takes the detour.
+        if status.escaped > 0 {
+            let made = self.collect(&work, status)?;
+            let segments = (0..count).filter_map(|index| made.unit.segment(index));
+            let placed = lay_out(segments.clone().map(<[u8]>::len), &made.sums, to.len())?;
+            for (place, bytes) in placed.iter().zip(segments) {
+                to[place.offset..][..place.bytes].copy_from_slice(bytes);
+            }
+            return Ok(placed);
+        }
+        let pieces = work.pieces(status);
+        let lengths = pieces[..count].iter().map(|(_, bytes)| *bytes);
+        let sums = work.sums(status, &pieces);
+        let placed = lay_out(lengths, &sums, to.len())?;
+        let moves = pieces.iter().zip(&placed);
+        let moves: Vec<_> = moves
+            .map(|(piece, to)| (piece.0, to.offset, to.bytes))
+            .collect();
+        match (&self.registered, &self.arena) {
+            (Some((registered, _)), Some(arena)) if registered.has(to) => {
+                self.stream.bring(arena, (registered, to), &moves)?;
+            }
+            _ => {
+                let bytes = self.download(&pieces[..count])?;
+                for (from, at, length) in moves {
+                    to[at..][..length].copy_from_slice(&bytes[from..][..length]);
+                }
+            }
+        }
+        Ok(placed)
+    }
+
+    /// Splits a unit, and leaves its segments in the arena.
+    pub(super) fn make<'a>(
+        &mut self,
+        plan: &'a UnitPlan,
+        order: &'a LayerOrder,
+        cache: &Cache,
+        with_tail: bool,
+    ) -> Result<(Work<'a>, Status), CodeError> {
+        let work = self.begin(plan, order, plan.steps(), &cache.place)?;
+        self.upload(&work, cache, None)?;
+        self.run_split(&work, with_tail)?;
+        let status = self.status(&work)?;
+        if status.escaped > 0 {
+            self.plan(&work, "lynx_escape", false)?;
+        }
+        Ok((work, status))
+    }
+
+    /// What it has made, as segments of their own.
+    pub(super) fn collect(
+        &mut self,
+        work: &Work<'_>,
+        status: Status,
+    ) -> Result<Segments, CodeError> {
+        let (plan, layout) = (work.plan, &work.layout);
+        let pieces = work.pieces(status);
+        let bytes = self.download(&pieces)?;
+        let piece = |&(at, len): &(usize, usize)| bytes[at..][..len].to_vec();
+        let tail = pieces.len() - 1;
+        let mut unit = UnitBuffer {
+            head: piece(&pieces[0]),
+            steps: pieces[1..tail].iter().map(piece).collect(),
+            tail: piece(&pieces[tail]),
+        };
+        let mut sums = work.sums(status, &pieces);
+        let escaped = head_len(plan, &unit.head) - plan.head_bytes();
+        if escaped > 0 {
+            let at = layout.head + plan.head_bytes();
+            let bytes = self.download(&[(at, escaped)])?;
+            unit.head.extend_from_slice(&bytes[at..][..escaped]);
+            // So rare that the processor may read it again.
+            sums[0] = checksum(&unit.head);
+        }
+        Ok(Segments { unit, sums })
+    }
+
+    /// The coder's pinned memory, of at least so many bytes.
+    pub(super) fn pinned(&mut self, bytes: usize) -> Result<Pinned, CodeError> {
+        let pinned = self.pinned.take();
+        if let Some(pinned) = pinned.filter(|it| it.as_slice().len() >= bytes) {
+            return Ok(pinned);
+        }
+        if let Some(slot) = self.slot.take() {
+            self.staging.release(slot)?;
+        }
+        let slot = self.staging.begin(bytes)?;
+        // The coder's as long as nothing larger is needed.
+        self.staging.complete(slot)?;
+        self.slot = Some(slot);
+        Ok(Pinned::new(self.stream.device(), bytes)?)
+    }
+}
+
+impl Work<'_> {
+    /// Where the segments lie in the arena, and how long they are: the head without escaped groups.
+    fn pieces(&self, status: Status) -> Vec<(usize, usize)> {
+        let (plan, layout) = (self.plan, &self.layout);
+        let mut pieces = vec![(layout.head, plan.head_bytes())];
+        let steps = layout.steps.iter().enumerate();
+        pieces.extend(steps.map(|(step, &at)| (at, plan.step_bytes(step))));
+        pieces.push((layout.tail, status.tail_bytes as usize));
+        pieces
+    }
+
+    fn sums(&self, status: Status, pieces: &[(usize, usize)]) -> Vec<u64> {
+        let sum = |(index, &(_, bytes))| status.checksum(number(self.plan, index), bytes);
+        pieces.iter().enumerate().filter_map(sum).collect()
+    }
+}
+
+fn lay_out(
+    lengths: impl Iterator<Item = usize>,
+    sums: &[u64],
+    capacity: usize,
+) -> Result<Vec<Placed>, CodeError> {
+    let mut end = 0usize;
+    let placed = lengths.zip(sums).map(|(bytes, &sum)| {
+        let offset = end.next_multiple_of(ALIGNMENT);
+        end = offset + bytes;
+        Placed { offset, bytes, sum }
+    });
+    let placed = placed.collect();
+    if end > capacity {
+        return Err(CodeError::TooSmall {
+            wanted: end,
+            capacity,
+        });
+    }
+    Ok(placed)
+}
