@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
         .message("rdma.request is the name of a request in a claim: it needs rdma.resourceClaimTemplate"),
 )]
 pub struct Rdma {
-    /// A device plugin's resource, such as `rdma/hca_shared_devices_a`. The agent gets one of it.
+    /// A device plugin's resource, such as `rdma/hca_shared_devices_a`. The agent gets as many of it as `rails` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')")
@@ -39,6 +39,11 @@ pub struct Rdma {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 255))]
     pub gid_index: Option<u8>,
+    /// How many network cards a link goes by at most, where the pods of both pools have so many; of two numbers the smaller
+    /// holds. Default: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4))]
+    pub rails: Option<u8>,
     /// The traffic class of each priority, so that switches can tell them apart; default: the fabric's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic_class: Option<TrafficClass>,

@@ -70,7 +70,7 @@ fn every_field_survives_being_read_and_written() {
             "/spec/decode",
             json!({"replicas": 3, "gpus": {"resourceClaimTemplate": "g", "request": "gpu", "count": 1},
             "rdma": {"resourceClaimTemplate": "g", "request": "nic", "networks": ["a/b"], "gidIndex": 3,
-                "trafficClass": {"anchor": 104, "residual": 0}},
+                "rails": 2, "trafficClass": {"anchor": 104, "residual": 0}},
             "template": {"resources": {"limits": {"cpu": "4"}}, "nodeSelector": {"a": "b"},
                 "tolerations": [{"key": "gpu", "operator": "Exists"}],
                 "affinity": {"nodeAffinity": {}}, "volumes": [{"name": "v", "emptyDir": {}}],

@@ -89,6 +89,8 @@ struct Rdma {
     #[serde(skip_serializing_if = "Option::is_none")]
     gid_index: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    rails: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     anchor: Option<Class>,
     #[serde(skip_serializing_if = "Option::is_none")]
     residual: Option<Class>,
@@ -256,6 +258,7 @@ fn transfer(inputs: &Inputs<'_>, role: Role) -> Transfer {
             };
             Rdma {
                 gid_index: rdma.gid_index,
+                rails: rdma.rails,
                 anchor: class(|classes| classes.anchor),
                 residual: class(|classes| classes.residual),
             }

@@ -67,7 +67,7 @@ pub(super) fn give_agent(inputs: &Inputs<'_>, role: Role, to: &mut ResourceRequi
     }
     if let Some(rdma) = &pool.rdma {
         if let Some(resource) = &rdma.resource_name {
-            limit(to, resource, 1);
+            limit(to, resource, rdma.rails.unwrap_or(1).into());
         }
         if rdma.resource_claim_template.is_some() {
             take(to, rdma_claim(inputs, role), rdma.request.clone());

@@ -158,6 +158,39 @@ fn every_object_belongs_to_the_deployment_and_says_so() {
     }
 }
 
+/// Of each role, what its agent takes of the device plugin's resource, and the RDMA part of its file.
+fn cards(prefill: Value, decode: Value) -> [(Value, Value); 2] {
+    let objects = built(merged(
+        embedded(),
+        json!({"prefill": {"rdma": prefill}, "decode": {"rdma": decode}}),
+    ));
+    ["prefill", "decode"].map(|role| {
+        let limits = &pod(&objects, role)["initContainers"][0]["resources"]["limits"];
+        let name = format!("smol-{role}-");
+        let file = objects
+            .iter()
+            .find(|object| object.resource.kind == "ConfigMap" && object.name.starts_with(&name));
+        let text = file.unwrap().value["data"]["agent.yaml"].as_str().unwrap();
+        let file: Value = serde_norway::from_str(text).unwrap();
+        (limits["rdma/vf"].clone(), file["transfer"]["rdma"].clone())
+    })
+}
+
+#[test]
+fn rails_are_in_the_agents_file_and_as_many_cards_are_in_its_pod() {
+    let [prefill, decode] = cards(
+        json!({"resourceName": "rdma/vf", "rails": 2, "gidIndex": 3}),
+        json!({"resourceName": "rdma/vf"}),
+    );
+    assert_eq!(prefill, (json!("2"), json!({"rails": 2, "gidIndex": 3})));
+    assert_eq!(decode, (json!("1"), json!({})));
+    let [claimed, _] = cards(
+        json!({"resourceClaimTemplate": "nics", "rails": 4}),
+        json!({"resourceClaimTemplate": "nics"}),
+    );
+    assert_eq!(claimed, (Value::Null, json!({"rails": 4})));
+}
+
 #[test]
 fn no_container_has_a_right_that_it_does_not_need() {
     let objects = built(embedded());
