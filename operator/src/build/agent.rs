@@ -47,6 +47,8 @@ pub(super) fn container(inputs: &Inputs<'_>, role: Role) -> Container {
         liveness_probe: Some(probe("/livez", 10, 3)),
         resources: pod::some_resources(resources),
         security_context: Some(devices::agent_security(inputs, role)),
+        // Why an agent ends is in the last line of its log: the status of its pod has it then, and the deployment's too.
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(mounts(inputs, role)),
         ..Container::default()
     }

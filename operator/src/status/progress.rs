@@ -132,7 +132,21 @@ fn of_container(pod: &str, status: &ContainerStatus) -> Option<String> {
         return None;
     }
     let why = waiting.message.as_deref().unwrap_or_default();
-    Some(format!("{pod}, {}: {reason} {}", status.name, short(why)))
+    let mut trouble = format!("{pod}, {}: {reason} {}", status.name, short(why));
+    if let Some(words) = last_words(status) {
+        trouble.push_str(&format!(" (its last words: {})", short(&words)));
+    }
+    Some(trouble)
+}
+
+/// What a container that ended with an error said last: the last line of its log, or the message of one in JSON.
+fn last_words(status: &ContainerStatus) -> Option<String> {
+    let ended = status.last_state.as_ref()?.terminated.as_ref()?;
+    let mut lines = ended.message.as_deref()?.lines().map(str::trim);
+    let line = lines.rfind(|line| !line.is_empty())?;
+    let entry: Option<serde_json::Value> = serde_json::from_str(line).ok();
+    let message = entry.as_ref().and_then(|entry| entry["message"].as_str());
+    Some(message.unwrap_or(line).to_owned())
 }
 
 fn short(text: &str) -> &str {
@@ -224,5 +238,33 @@ mod tests {
             "p, engine: ImagePullBackOff back-off"
         );
         assert_eq!(trouble(&pod(container("ContainerCreating"))), None);
+    }
+
+    #[test]
+    fn an_agent_that_ends_again_and_again_is_told_with_its_last_words() {
+        let told = |log: &str| {
+            let ended = json!({"terminated": {"exitCode": 1, "message": log}});
+            let agent = json!({"name": "agent", "image": "x", "imageID": "", "ready": false, "restartCount": 3,
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}, "lastState": ended});
+            let pod =
+                json!({"metadata": {"name": "p"}, "status": {"initContainerStatuses": [agent]}});
+            trouble(&serde_json::from_value(pod).unwrap()).unwrap()
+        };
+        let log = "{\"level\":\"INFO\",\"message\":\"starting\"}\n\
+            {\"level\":\"ERROR\",\"message\":\"links can't be made: this build has no RDMA\"}\n";
+        assert_eq!(
+            told(log),
+            "p, agent: CrashLoopBackOff back-off (its last words: links can't be made: this build has no RDMA)"
+        );
+        let plain = told("lynx-agent: transfer.rails: 9 is no number from 1 to 4\n\n");
+        assert!(
+            plain.ends_with(
+                "(its last words: lynx-agent: transfer.rails: 9 is no number from 1 to 4)"
+            ),
+            "{plain}"
+        );
+        assert_eq!(told(" \n"), "p, agent: CrashLoopBackOff back-off");
+        // A line of the log that was cut at its beginning is no JSON.
+        assert!(told("essage\":\"x\"}").ends_with("(its last words: essage\":\"x\"})"));
     }
 }
