@@ -53,6 +53,10 @@ def fetched(work: Path, package: str, version: str, expected: str) -> Path:
     folder.chmod(0o777)
     command = ["apt-get", "download", "-qq", f"{package}={version}"]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if run.returncode and os.geteuid() == 0:
+        # A machine whose lists are older than the package, or that has none.
+        subprocess.run(["apt-get", "update", "-qq"], check=False)
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     archives = list(folder.glob("*.deb"))
     if run.returncode or len(archives) != 1:
         raise Missing(

@@ -3,7 +3,7 @@
 
     vm.py [--seconds N] [--only TEXT] [--console]
 
-    --seconds N   the machine is ended after so long, and its console shown (default 900)
+    --seconds N   the machine is ended after so long, and its console shown (default 1200)
     --only TEXT   only the steps whose names contain TEXT
     --console     show the console also where all went well
 
@@ -68,12 +68,13 @@ STEPS = [
     Step("doctor rdma, and a probe", "sh /test/doctor"),
     Step("verbs, without rights", "device --ignored --test-threads 1 unprivileged", nobody=True),
     Step("a link, without rights", "links --ignored --test-threads 1 unprivileged", nobody=True),
+    Step("agents, without rights", "agents --ignored --test-threads 1 unprivileged", nobody=True),
 ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Programs in a virtual machine with Soft-RoCE.")
-    parser.add_argument("--seconds", type=int, default=900)
+    parser.add_argument("--seconds", type=int, default=1200)
     parser.add_argument("--only", default="")
     parser.add_argument("--console", action="store_true")
     options = parser.parse_args()

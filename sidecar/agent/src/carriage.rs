@@ -42,6 +42,16 @@ pub enum CarriageError {
         "transfer.transport is rdma, and no RDMA device is seen: claim one in the pod's resources (docs/rdma.md), or set auto or tcp"
     )]
     NoDevice,
+    /// Not by the one that was chosen.
+    #[error(
+        "transfer.transport is rdma, and transfer.rdma.device is {device}, which this machine doesn't have; it has {}: name one of these, or none", names.join(" ")
+    )]
+    NoSuchDevice {
+        /// What was chosen.
+        device: String,
+        /// What there is.
+        names: Vec<String>,
+    },
     /// Not without libibverbs.
     #[error("transfer.transport is rdma, and its devices can't be listed")]
     Library(#[source] std::io::Error),
@@ -119,7 +129,13 @@ mod cards {
     pub(super) fn required(carriers: &Carriers) -> Result<Carriage, CarriageError> {
         match Cards::names() {
             Ok(names) if names.is_empty() => Err(CarriageError::NoDevice),
-            Ok(_) => Ok(cards(carriers, true)),
+            Ok(names) => match &carriers.choice.device {
+                Some(device) if !names.contains(device) => Err(CarriageError::NoSuchDevice {
+                    device: device.clone(),
+                    names,
+                }),
+                _ => Ok(cards(carriers, true)),
+            },
             Err(error) => Err(CarriageError::Library(error)),
         }
     }

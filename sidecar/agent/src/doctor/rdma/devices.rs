@@ -60,8 +60,8 @@ fn described(library: &Library, name: &str, device: &Device) -> Finding {
         .device(name)
         .and_then(|context| Domain::new(&context));
     let memory = match domain.map(|domain| domain.takes_dma_buf()) {
-        Ok(true) => "registers GPU memory by dma-buf",
-        Ok(false) => "registers no dma-buf, so GPU memory goes through the host's",
+        Ok(true) => "takes dma-bufs, but links have GPU memory go through the host's yet",
+        Ok(false) => "takes no dma-buf, so GPU memory goes through the host's",
         Err::<_, CallError>(_) => "has no protection domain left to try dma-buf",
     };
     let firmware = match device.firmware.as_str() {
