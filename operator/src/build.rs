@@ -15,6 +15,7 @@ mod network;
 mod placement;
 mod pod;
 mod quantity;
+pub(crate) mod taken;
 pub mod tls;
 mod workload;
 

@@ -2,53 +2,23 @@
 //!
 //! Pure. A refused spec is no error of the operator: it gets a condition, and waits for its user.
 
+use k8s_openapi::api::core::v1::EnvVar;
 use lynx_crds::LynxDeployment;
-use lynx_crds::spec::{Pool, Template};
+use lynx_crds::spec::{Engine, Pool, Template};
 
 use crate::build::engine;
+use crate::build::names::Role;
+use crate::build::taken::Taken;
 use crate::scaling::quantity::number;
-
-/// The volumes of every pod, and the folders that they are mounted at.
-const VOLUMES: [&str; 6] = [
-    "lynx",
-    "tmp",
-    "agent-config",
-    "anchor-profile",
-    "model",
-    "engine-api-key",
-];
-const FOLDERS: [&str; 3] = ["/run/lynx", "/tmp", "/models"];
-/// The agent's ports: one pod has one set of ports.
-const PORTS: [u16; 4] = [8080, 8081, 7400, 7401];
 
 /// Everything that is wrong with a spec, in sentences for its user.
 pub fn objections(object: &LynxDeployment) -> Vec<String> {
     let spec = &object.spec;
     let mut objections = Vec::new();
-    for (path, pool) in [
-        ("spec.prefill", &spec.prefill.pool),
-        ("spec.decode", &spec.decode.pool),
-    ] {
-        objections.extend(of_pool(path, pool));
-    }
-    for port in &spec.engine.ports {
-        if PORTS.contains(&port.container_port) {
-            objections.push(format!(
-                "spec.engine.ports: port {} is the agent's; engine and agent share the pod's ports",
-                port.container_port
-            ));
-        }
-    }
-    if let Some(port) = engine::http_port(&spec.engine).filter(|port| PORTS.contains(port)) {
-        objections.push(format!(
-            "spec.engine.http.port: port {port} is the agent's; engine and agent share the pod's ports"
-        ));
-    }
-    if engine::says_port_twice(&spec.engine) {
-        objections.push(
-            "spec.engine.args: leave out --port, or spec.engine.http.port: both say where vLLM listens".into(),
-        );
-    }
+    let [prefill, decode] = Role::ALL.map(|role| Taken::of(object, role));
+    objections.extend(of_pool("spec.prefill", &spec.prefill.pool, &prefill));
+    objections.extend(of_pool("spec.decode", &spec.decode.pool, &decode));
+    objections.extend(of_engine(&spec.engine, &prefill.and(decode)));
     if let Some(autoscaling) = &spec.decode.autoscaling
         && let Some(quantity) = &autoscaling.target.pending_kv_bytes
         && number(&quantity.0).is_none()
@@ -71,10 +41,41 @@ pub fn objections(object: &LynxDeployment) -> Vec<String> {
     objections
 }
 
-fn of_pool(path: &str, pool: &Pool) -> Vec<String> {
+fn of_engine(engine: &Engine, taken: &Taken) -> Vec<String> {
+    let mut objections = of_variables("spec.engine.env", &engine.env, taken);
+    for port in &engine.ports {
+        if taken.ports.contains(&port.container_port.into()) {
+            objections.push(format!(
+                "spec.engine.ports: port {} is the agent's; engine and agent share the pod's ports",
+                port.container_port
+            ));
+        }
+        if taken.port_names.contains(&port.name) {
+            objections.push(format!(
+                "spec.engine.ports: `{}` is the name of one of the agent's ports; choose another",
+                port.name
+            ));
+        }
+    }
+    if let Some(port) = engine::http_port(engine)
+        && taken.ports.contains(&port.into())
+    {
+        objections.push(format!(
+            "spec.engine.http.port: port {port} is the agent's; engine and agent share the pod's ports"
+        ));
+    }
+    if engine::says_port_twice(engine) {
+        objections.push(
+            "spec.engine.args: leave out --port, or spec.engine.http.port: both say where vLLM listens".into(),
+        );
+    }
+    objections
+}
+
+fn of_pool(path: &str, pool: &Pool, taken: &Taken) -> Vec<String> {
     let mut objections = Vec::new();
     if let Some(template) = &pool.template {
-        objections.extend(of_template(path, template));
+        objections.extend(of_template(&format!("{path}.template"), template, taken));
     }
     if let (Some(gpus), Some(rdma)) = (&pool.gpus, &pool.rdma)
         && gpus.resource_claim_template.is_some()
@@ -88,35 +89,67 @@ fn of_pool(path: &str, pool: &Pool) -> Vec<String> {
     objections
 }
 
-fn of_template(path: &str, template: &Template) -> Vec<String> {
-    let mut objections = Vec::new();
-    let mut names: Vec<&str> = Vec::new();
-    for volume in &template.volumes {
-        let name = volume.name.as_str();
-        if VOLUMES.contains(&name) {
+fn of_template(path: &str, template: &Template, taken: &Taken) -> Vec<String> {
+    let mut objections = of_volumes(path, template, taken);
+    objections.extend(of_variables(&format!("{path}.env"), &template.env, taken));
+    for key in template.annotations.keys() {
+        if taken.annotations.contains(key) {
             objections.push(format!(
-                "{path}.template.volumes: `{name}` is the name of one of the operator's volumes; choose another"
-            ));
-        } else if names.contains(&name) {
-            objections.push(format!("{path}.template.volumes: two are called `{name}`"));
-        }
-        names.push(name);
-    }
-    for mount in &template.volume_mounts {
-        if !names.contains(&mount.name.as_str()) {
-            objections.push(format!(
-                "{path}.template.volumeMounts: there is no volume `{}` in {path}.template.volumes",
-                mount.name
-            ));
-        }
-        if FOLDERS.contains(&mount.mount_path.trim_end_matches('/')) {
-            objections.push(format!(
-                "{path}.template.volumeMounts: {} is where the operator mounts a volume of its own",
-                mount.mount_path
+                "{path}.annotations: `{key}` is the operator's; leave it out"
             ));
         }
     }
     objections
+}
+
+fn of_volumes(path: &str, template: &Template, taken: &Taken) -> Vec<String> {
+    let mut objections = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for volume in &template.volumes {
+        let name = volume.name.as_str();
+        if taken.volumes.contains(name) {
+            objections.push(format!(
+                "{path}.volumes: `{name}` is the name of one of the operator's volumes; choose another"
+            ));
+        } else if names.contains(&name) {
+            objections.push(format!("{path}.volumes: two are called `{name}`"));
+        }
+        names.push(name);
+    }
+    let mut folders: Vec<&str> = Vec::new();
+    for mount in &template.volume_mounts {
+        if !names.contains(&mount.name.as_str()) {
+            objections.push(format!(
+                "{path}.volumeMounts: there is no volume `{}` in {path}.volumes",
+                mount.name
+            ));
+        }
+        let folder = mount.mount_path.trim_end_matches('/');
+        if taken.folders.contains(folder) {
+            objections.push(format!(
+                "{path}.volumeMounts: {} is where the operator mounts a volume of its own",
+                mount.mount_path
+            ));
+        } else if folders.contains(&folder) {
+            objections.push(format!("{path}.volumeMounts: two are at {folder}"));
+        }
+        folders.push(folder);
+    }
+    objections
+}
+
+/// The user's variables win over the operator's, but for those by which engine and agent find each other.
+fn of_variables(path: &str, variables: &[EnvVar], taken: &Taken) -> Vec<String> {
+    let variables = variables
+        .iter()
+        .filter(|variable| taken.variables.contains(&variable.name));
+    let objection = |variable: &EnvVar| {
+        format!(
+            "{path}: `{}` is what the operator tells the engine of its pod; leave it out",
+            variable.name
+        )
+    };
+    variables.map(objection).collect()
 }
 
 #[cfg(test)]

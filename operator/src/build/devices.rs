@@ -26,7 +26,7 @@ pub(super) fn claims(inputs: &Inputs<'_>, role: Role) -> Vec<PodResourceClaim> {
 }
 
 /// What Multus reads: the networks that a pod joins besides the cluster's.
-const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+pub(super) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
 /// Names the pod's networks, after those that the template's own annotation names.
 pub(super) fn attach(inputs: &Inputs<'_>, role: Role, annotations: &mut BTreeMap<String, String>) {

@@ -1,3 +1,5 @@
+mod taken;
+
 use serde_json::json;
 
 use super::*;
