@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
-from journey.kubectl import Object, Unmet, apply, condition, get, kubectl, read, run, watch
+from journey.kubectl import PATIENCE_S, Object, Unmet, apply, condition, get, kubectl, read, run, watch
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "lynx"
@@ -58,6 +58,8 @@ class Chart(unittest.TestCase):
         for name in (SYSTEM, TEAM):
             labels = {"pod-security.kubernetes.io/enforce": "restricted"} if name == SYSTEM else {}
             apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+            # Pods are refused before it is there.
+            kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", f"--timeout={PATIENCE_S}s")
 
     @classmethod
     def tearDownClass(cls) -> None:

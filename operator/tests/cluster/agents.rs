@@ -117,7 +117,7 @@ impl Agent {
                 }
             }
         };
-        let patience = std::time::Duration::from_secs(60);
+        let patience = std::time::Duration::from_secs(180);
         tokio::time::timeout(patience, next).await.unwrap()
     }
 }

@@ -45,13 +45,13 @@ async fn scaled(world: &World, to: [i32; 2]) {
     .await;
 }
 
-/// An agent for each pod of a role: the first has less to lose.
+/// An agent for each of two pods of a role: the first has less to lose, and joins when the other has reported.
 async fn cast(world: &World, operator: &Operator, role: Role, names: &[String]) -> Vec<Agent> {
     let mut agents = Vec::new();
-    for (name, in_flight) in names.iter().zip([1, 5]) {
+    for (name, in_flight) in names.iter().zip([1, 5]).rev() {
         let agent = Agent::joined(operator, hello(world, name, role)).await;
         agent.report(busy(in_flight));
-        agents.push(agent);
+        agents.insert(0, agent);
     }
     agents
 }

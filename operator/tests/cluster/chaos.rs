@@ -15,8 +15,8 @@ use crate::harness::{Operator, World, condition, embedded, eventually};
 use crate::objects::settled;
 
 /// Within this an operator has noticed a change, whatever was before: pauses end at three seconds, and the rest is for a
-/// machine with other things to do.
-const SOON: Duration = Duration::from_secs(10);
+/// machine with other things to do. Pauses as kube's own are would be half a minute and more.
+const SOON: Duration = Duration::from_secs(25);
 
 /// Of an operator of one namespace, besides that of the LynxDeployments themselves.
 const WATCHES: u64 = 7;

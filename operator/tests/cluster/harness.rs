@@ -91,7 +91,7 @@ impl World {
         let election = if more.contains("leaderElection") {
             ""
         } else {
-            "leaderElection: {durationSeconds: 15, graceSeconds: 12}"
+            "leaderElection: {durationSeconds: 30, graceSeconds: 27}"
         };
         let service = if more.contains("agents:") {
             ""

@@ -106,11 +106,11 @@ async fn a_pod_drains_before_the_deployment_shrinks_and_it_is_that_pod_that_goes
         Some("lynx.dev/deployment=smol,lynx.dev/role=decode")
     );
 
-    let mut lazy = Agent::joined(&operator, hello(&world, &names[0], Role::Decode)).await;
+    // The report of the one with more to lose is taken in before the other one joins: without it that one would go.
     let keen = Agent::joined(&operator, hello(&world, &names[1], Role::Decode)).await;
-    lazy.report(busy(1));
     keen.report(busy(5));
-    // Reports are taken in before the scale changes, or the victim would be by name.
+    let mut lazy = Agent::joined(&operator, hello(&world, &names[0], Role::Decode)).await;
+    lazy.report(busy(1));
     eventually("both agents", async || {
         (operator.figure("lynx_operator_agents").await == 2).then_some(())
     })

@@ -16,8 +16,8 @@ use tonic::Code;
 use crate::agents::{Agent, hello, ready};
 use crate::harness::{World, condition, embedded, eventually};
 
-/// As short as they may be: a renewal each six seconds.
-const SHORT: &str = "certificates: {leafSeconds: 9, authoritySeconds: 81, overlapSeconds: 1}";
+/// A renewal each six seconds, of an authority that outlives the test.
+const SHORT: &str = "certificates: {leafSeconds: 9, authoritySeconds: 2700, overlapSeconds: 1}";
 
 fn encrypted() -> Value {
     let mut spec = embedded();
@@ -25,10 +25,10 @@ fn encrypted() -> Value {
     spec
 }
 
-/// What pods mount, where agents would take it now.
+/// What pods mount, where agents would take it now: on a busy machine a renewal may come after the end.
 async fn good(world: &World) -> Option<(Vec<u8>, Vec<u8>)> {
     let (chain, ca, loaded) = mounted(world).await?;
-    loaded.unwrap();
+    loaded.ok()?;
     Some((chain, ca))
 }
 
@@ -86,7 +86,7 @@ async fn certificates_are_issued_and_renewed_and_no_pod_is_replaced() {
 async fn agents_with_certificates_come_by_tls_alone_and_stay_while_those_are_renewed() {
     let world = World::new("doors").await;
     // A renewal after twenty seconds, with ten for a busy machine to carry it out in.
-    let lives = "certificates: {leafSeconds: 30, authoritySeconds: 270, overlapSeconds: 1}";
+    let lives = "certificates: {leafSeconds: 30, authoritySeconds: 2700, overlapSeconds: 1}";
     let operator = world.operator_with("a", lives);
     world.apply("smol", encrypted()).await;
     let join = async |pod: &str| {

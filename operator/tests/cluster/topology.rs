@@ -136,20 +136,18 @@ fn spec(prefill: Value, decode: Value) -> Value {
     })
 }
 
-/// What the status says of pods that have no node.
-async fn complaint(world: &World) -> String {
+/// Waits until the status says of pods that have no node what it should. Before nodes are ready it says other things.
+async fn complains(world: &World, rightly: impl Fn(&str) -> bool) {
     eventually("a complaint about the scheduler", async || {
         let object = world.api::<LynxDeployment>().get("smol").await.unwrap();
         let conditions = object.status?.conditions;
         let progressing = conditions
             .into_iter()
             .find(|one| one.type_ == "Progressing")?;
-        progressing
-            .message
-            .contains("is not scheduled")
-            .then_some(progressing.message)
+        let message = progressing.message;
+        (message.contains("is not scheduled") && rightly(&message)).then_some(())
     })
-    .await
+    .await;
 }
 
 #[tokio::test]
@@ -195,11 +193,10 @@ async fn a_decode_pod_lands_in_the_rack_of_a_prefill_pod_and_waits_with_a_reason
 
     wanted["decode"]["replicas"] = json!(2);
     world.apply("smol", wanted).await;
-    let complaint = complaint(&world).await;
-    assert!(
-        complaint.contains("rdma/hca") || complaint.contains("affinity"),
-        "{complaint}"
-    );
+    complains(&world, |words| {
+        words.contains("rdma/hca") || words.contains("affinity")
+    })
+    .await;
     let racks: BTreeSet<_> = nodes.of("decode").await.into_iter().flatten().collect();
     assert_eq!(racks, BTreeSet::from([decode]), "the second one waits");
     operator.stop().await;
@@ -284,8 +281,7 @@ async fn one_claim_gives_a_gpu_and_a_card_of_one_pcie_root_and_what_is_left_fits
 
     wanted["decode"]["replicas"] = json!(2);
     world.apply("smol", wanted).await;
-    let complaint = complaint(&world).await;
-    assert!(complaint.contains("claim"), "{complaint}");
+    complains(&world, |words| words.contains("claim")).await;
     operator.stop().await;
     nodes.end().await;
     world.end().await;
@@ -328,12 +324,10 @@ async fn pods_go_where_device_plugins_have_gpus_and_cards_left_and_wait_where_on
 
     wanted["decode"]["replicas"] = json!(2);
     world.apply("smol", wanted.clone()).await;
-    let complaint = complaint(&world).await;
-    assert!(
-        complaint.contains("Insufficient nvidia.com/gpu")
-            && complaint.contains("Insufficient rdma/hca"),
-        "{complaint}"
-    );
+    complains(&world, |words| {
+        words.contains("Insufficient nvidia.com/gpu") && words.contains("Insufficient rdma/hca")
+    })
+    .await;
     // What one pod gives back, the one that waits takes.
     wanted["prefill"]["replicas"] = json!(0);
     world.apply("smol", wanted).await;

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 NODE_NAME = "lynx-node"
@@ -15,6 +17,9 @@ NODE_ADDRESS = "10.88.0.1"
 POD_NETWORK = "10.244.0.0/24"
 SERVICE_NETWORK = "10.96.0.0/16"
 FIRST_SERVICE_ADDRESS = "10.96.0.1"
+
+# Below the ports that Linux takes for connections (ip_local_port_range).
+PORTS = range(20000, 30000)
 
 # The longest path of a Unix socket is 107 bytes (sun_path in unix(7)), and containerd's lies 15 below the folder.
 LONGEST_FOLDER = 90
@@ -89,15 +94,18 @@ class Layout:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on. All are held at once, so that they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports that nobody listens on, and that nobody's connection is given while a server starts again."""
+    candidates = random.sample(PORTS, len(PORTS))
+    return list(islice(filter(is_free, candidates), count))
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def cache() -> Path:

@@ -21,7 +21,7 @@ from . import programs, space
 from .layout import FIRST_SERVICE_ADDRESS, NODE_NAME, Layout
 
 # Far more than a slow machine took.
-PATIENCE_S = 180
+PATIENCE_S = 300
 
 API_SERVER = "kube-apiserver"
 
