@@ -83,6 +83,7 @@ test-rdma: toolchain model ## Verbs, links and agents on Soft-RoCE, in a virtual
 	@$(CARGO) clippy --quiet --workspace --features lynx/rdma --all-targets -- -D warnings
 	@echo "  test      verbs, without a device"
 	@$(CARGO) test --quiet -p lynx-verbs --features rdma
+	@tests/rdma/test_packages.py
 	@tests/rdma/vm.py $(ARGS)
 
 test-vllm: toolchain model ## Two real vLLM servers with Lynx between them, as root (ARGS="--only TEXT" or --keep)

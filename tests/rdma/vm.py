@@ -144,6 +144,7 @@ def boot(root: Path, initrd: Path, share: Path, options: argparse.Namespace) -> 
         *("-kernel", str(kernel), "-initrd", str(initrd)),
         *("-append", "console=ttyS0 quiet panic=-1 mitigations=off edd=off"),
     ]
+    print(f"  rdma      Linux {packages.kernel_version(root)}", flush=True)
     begun = time.monotonic()
     console: list[str] = []
     with subprocess.Popen(
