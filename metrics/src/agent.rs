@@ -213,6 +213,8 @@ group! {
             "Links that ended, for whatever reason";
         LINKS_WITHOUT_RDMA: Counter, None, Agents, "lynx_links_without_rdma_total" []
             "Links that came up by TCP on an agent that would have had RDMA; its log says why";
+        RAILS_LOST: Counter, None, Agents, "lynx_link_rails_lost_total" []
+            "Cards that links lost and went on without, for anchors and residuals each; the log says which and why";
         WIRE_BYTES: Counter, Bytes, Agents, "lynx_link_wire_bytes_total" [DIRECTIONS, PRIORITIES]
             "Bytes on the links' sockets, headers included, by the connection's priority";
         PAYLOAD_BYTES: Counter, Bytes, Agents, "lynx_link_payload_bytes_total" [PRIORITIES]

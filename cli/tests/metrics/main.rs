@@ -45,7 +45,7 @@ const SLOW: u64 = 400;
 
 /// What only a GPU, many senders, lost links or broken peers move, and the tests in which they do. What those of the protocol count
 /// `lynx-agent: what_links_count_is_told_for_both_classes_and_each_reason` brings to the metric.
-const RARE: [(&Metric, &str); 9] = [
+const RARE: [(&Metric, &str); 10] = [
     (
         &agent::ENGINE_ON_GPU,
         "lynx-agent: an_engine_whose_kv_is_in_a_gpus_memory_is_told_of",
@@ -60,6 +60,10 @@ const RARE: [(&Metric, &str); 9] = [
     ),
     (&agent::LINK_RDMA, CARRYING),
     (&agent::LINKS_WITHOUT_RDMA, CARRYING),
+    (
+        &agent::RAILS_LOST,
+        "lynx-agent: a_link_that_loses_a_card_goes_on_by_the_other_and_it_is_counted",
+    ),
     (&agent::DISCARDED_BYTES, DISCARDING),
     (&agent::WITHHELD, WITHHOLDING),
     (&agent::STARVED, WITHHOLDING),

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use lynx_transport::rdma::Adapter;
 use lynx_transport::{Carrier, Connected, LinkConfig};
 
+use self::losses::Telling;
 use crate::config::{Carriers, TlsMode, Transport};
+use crate::counters::Links;
 use crate::security::Security;
 
 /// What carries links.
@@ -92,9 +94,11 @@ impl Carriage {
         }
     }
 
-    /// The same link, carried so.
-    pub fn carry(&self, link: LinkConfig) -> LinkConfig {
-        link.with_adapter(self.adapter.clone())
+    /// The same link, carried so. What it loses while it goes on is told, and counted with these links.
+    pub fn carry(&self, link: LinkConfig, links: &Arc<Links>) -> LinkConfig {
+        let cards = self.adapter.as_ref();
+        let telling = |cards| -> Arc<dyn Adapter> { Arc::new(Telling::new(cards, links)) };
+        link.with_adapter(cards.map(telling))
             .requiring_rdma(self.only_rdma)
     }
 }
@@ -169,5 +173,6 @@ fn where_there_is(_: &Carriers) -> Carriage {
     Carriage::default()
 }
 
+mod losses;
 #[cfg(test)]
 mod tests;

@@ -38,7 +38,7 @@ mod tests;
 #[cfg(feature = "rdma")]
 pub use card::Cards;
 pub use endpoint::Endpoint;
-pub use queue::{Adapter, Completion, Queue, Route, Sizes};
+pub use queue::{Adapter, Completion, Loss, Queue, Route, Sizes};
 pub(crate) use stream::{MOST_RAILS, Paired, Prepared, Remote};
 
 /// What is known of a peer without RDMA that doesn't say why: it is configured so, or of a build without.

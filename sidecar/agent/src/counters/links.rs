@@ -22,6 +22,8 @@ pub struct LinkSums {
     pub ended: u64,
     /// Links that came up by TCP on an agent that would have had RDMA.
     pub without_rdma: u64,
+    /// Cards that connections lost while they went on by others, each for itself.
+    pub rails_lost: u64,
     /// Bytes given to sockets, headers included, by [`Priority::index`](lynx_units::Priority::index).
     pub wire_sent: [Bytes; 2],
     /// Bytes taken from sockets, likewise.
@@ -93,6 +95,11 @@ impl Links {
             figures.add_to(&mut sums);
         }
         sums
+    }
+
+    /// A connection goes on without one of its cards.
+    pub fn lost_rail(&self) {
+        self.lock().over.rails_lost += 1;
     }
 
     /// As if links had counted this before they ended.

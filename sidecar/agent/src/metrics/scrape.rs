@@ -209,6 +209,7 @@ fn sockets(out: &mut Out<'_>, links: &LinkSums) -> fmt::Result {
     out.one(&agent::LINKS_OPENED, number(links.opened))?;
     out.one(&agent::LINKS_ENDED, number(links.ended))?;
     out.one(&agent::LINKS_WITHOUT_RDMA, number(links.without_rdma))?;
+    out.one(&agent::RAILS_LOST, number(links.rails_lost))?;
     let [sent, received] = [links.wire_sent, links.wire_received];
     let wire = [("sent", sent), ("received", received)];
     let wire = wire.iter().flat_map(|(direction, bytes)| {

@@ -132,6 +132,7 @@ fn what_links_count_is_told_for_both_classes_and_each_reason() {
         opened: 21,
         ended: 20,
         without_rdma: 19,
+        rails_lost: 17,
         wire_sent: bytes(1, 2),
         wire_received: bytes(3, 4),
         payload: bytes(5, 6),

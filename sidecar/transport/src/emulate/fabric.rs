@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use lynx_units::Priority;
 
-use crate::rdma::{Adapter, Completion, Endpoint, Queue, Route, Sizes};
+use crate::rdma::{Adapter, Completion, Endpoint, Loss, Queue, Route, Sizes};
 
 /// How often a write to a peer that has failed is tried, on average.
 const TRIES: u32 = 16;
@@ -42,6 +42,8 @@ pub struct FabricCounts {
     pub most_under_way: usize,
     /// Likewise, in bytes.
     pub most_bytes_under_way: u64,
+    /// Cards that connections have lost and said so, each end of one for itself.
+    pub lost: u64,
 }
 
 #[derive(Debug, Default)]
@@ -181,6 +183,10 @@ impl Adapter for Fabric {
         let known = (1..self.state().cards).map(address);
         let mut known = known.filter(|own| *own == peer);
         known.next().map(|own| Route { peer, own })
+    }
+
+    fn lost(&self, _: &Loss) {
+        self.state().counts.lost += 1;
     }
 
     fn rail(&self, route: Route, _: Priority, sizes: Sizes) -> io::Result<Box<dyn Queue>> {

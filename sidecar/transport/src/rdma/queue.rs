@@ -32,6 +32,17 @@ pub struct Route {
     pub own: IpAddr,
 }
 
+/// A card that a connection goes on without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The card's address, which is its GID.
+    pub card: IpAddr,
+    /// How many cards the connection has left, one at least.
+    pub left: usize,
+    /// What it failed with.
+    pub why: String,
+}
+
 /// This machine's network cards, as links use them.
 pub trait Adapter: Debug + Send + Sync {
     /// A queue pair for one connection of a link, with its own completion queue, ring and staging memory, which nobody has
@@ -62,6 +73,11 @@ pub trait Adapter: Debug + Send + Sync {
     fn towards(&self, there: &Endpoint) -> Option<Route> {
         let _ = there;
         None
+    }
+
+    /// A connection has lost a card, and goes on. For whoever wants to know: the link's task calls it, so it must not wait.
+    fn lost(&self, loss: &Loss) {
+        let _ = loss;
     }
 }
 

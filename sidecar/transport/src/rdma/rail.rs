@@ -1,13 +1,14 @@
 //! One rail of a stream: a queue pair, and what goes out and comes in by it.
 
 use std::io::{self, IoSlice};
+use std::net::Ipv6Addr;
 use std::ops::Range;
 use std::task::{Context, Poll};
 
 use super::incoming::{Immediate, Incoming, Violation};
 use super::number::Number;
 use super::outgoing::{Kept, Outgoing, Pieces};
-use super::{Completion, Queue};
+use super::{Completion, Loss, Queue};
 
 /// A queue pair that can be written to.
 #[derive(Debug)]
@@ -45,6 +46,15 @@ impl Rail {
     /// Why it can't be used any more, where it can't.
     pub(super) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
+    }
+
+    /// That of a stream which has so many others.
+    pub(super) fn loss(&self, left: usize) -> Loss {
+        Loss {
+            card: Ipv6Addr::from(self.queue.endpoint().gid).to_canonical(),
+            left,
+            why: self.failure.clone().unwrap_or_default(),
+        }
     }
 
     /// It can't be used any more, unless that is known already. What it has brought can still be read.

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::task::{Context, Poll};
 
+use super::Loss;
 use super::incoming::{Immediate, Violation};
 use super::number::Number;
 use super::outgoing::Kept;
@@ -29,6 +30,8 @@ pub(super) struct Rails {
     rails: Vec<Rail>,
     /// Which were taken out, and whether the peer has been told since the last was.
     out: Vec<Out>,
+    /// Those of them that nobody was told of.
+    losses: Vec<Loss>,
     /// What they had, and the places where it is kept.
     lost: VecDeque<(usize, Kept)>,
     /// The numbers of the message that is written next and of the one that is read next.
@@ -62,6 +65,7 @@ impl Rails {
         Self {
             rails,
             out: Vec::new(),
+            losses: Vec::new(),
             lost: VecDeque::new(),
             written: Number::default(),
             read: Number::default(),
@@ -130,7 +134,7 @@ impl Rails {
     fn take_out(&mut self) -> Result<(), RailsError> {
         let known = |rail: &usize| self.out.iter().any(|out| out.rail == *rail);
         let new: Vec<usize> = self.failed().filter(|rail| !known(rail)).collect();
-        for rail in new {
+        for &rail in &new {
             let kept = self.rails[rail].lose();
             self.lost.extend(kept.map(|kept| (rail, kept)));
             self.out.push(Out {
@@ -148,8 +152,18 @@ impl Rails {
                 let why = self.rails[last.rail].failure().unwrap_or(OF_PEER);
                 Err(RailsError::AllOut(why.to_owned()))
             }
-            _ => Ok(()),
+            _ => {
+                let left = self.rails.len() - self.out.len();
+                let losses = new.iter().map(|rail| self.rails[*rail].loss(left));
+                self.losses.extend(losses);
+                Ok(())
+            }
         }
+    }
+
+    /// The cards that were lost since this was asked last; none of those with which the stream ended.
+    pub(super) fn losses(&mut self) -> impl Iterator<Item = Loss> {
+        self.losses.drain(..)
     }
 
     fn write_lost(&mut self) {

@@ -2,10 +2,12 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use lynx_tls::PeerIdentity;
 use lynx_units::Priority;
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
@@ -13,7 +15,7 @@ use tokio::task::spawn_blocking;
 use super::outgoing::{MOST_UNTAKEN, MOST_WORDS, Outgoing};
 use super::rail::Rail;
 use super::rails::Rails;
-use super::{Adapter, Endpoint, Queue, Route, Sizes};
+use super::{Adapter, Endpoint, Loss, Queue, Route, Sizes};
 use crate::wire::Wire;
 
 /// What of a stream may be between the peer's writing it and this side's taking it out: some milliseconds of the fastest cards.
@@ -36,12 +38,14 @@ fn sizes() -> Sizes {
 /// Queue pairs that this side has offered its peer, or is about to: a rail each, the first of which has to work.
 #[derive(Debug)]
 pub(crate) struct Prepared {
+    adapter: Arc<dyn Adapter>,
     queues: Vec<Box<dyn Queue>>,
 }
 
 /// Where both sides' queue pairs are, and a stream's rails between them; those that one side has not are left out.
 #[derive(Debug)]
 pub(crate) struct Paired {
+    adapter: Arc<dyn Adapter>,
     /// As the peer is told them.
     endpoints: Vec<Option<Endpoint>>,
     rails: Vec<Rail>,
@@ -62,7 +66,10 @@ impl Prepared {
                 queues.extend(adapter.rail(route, on, sizes()).ok());
             }
             queues.truncate(MOST_RAILS);
-            Ok(Self { queues })
+            Ok(Self {
+                adapter: Arc::clone(adapter),
+                queues,
+            })
         })
         .await
     }
@@ -85,7 +92,11 @@ impl Prepared {
                 None => {}
             }
         }
-        Ok(Paired { endpoints, rails })
+        Ok(Paired {
+            adapter: self.adapter,
+            endpoints,
+            rails,
+        })
     }
 }
 
@@ -101,6 +112,7 @@ impl Paired {
         let there = there.to_vec();
         made(adapter, move |adapter| {
             let mut paired = Self {
+                adapter: Arc::clone(adapter),
                 endpoints: Vec::new(),
                 rails: Vec::new(),
             };
@@ -110,7 +122,7 @@ impl Paired {
                         let queue = adapter.queue(route, on, sizes())?;
                         Some((queue.endpoint(), rail(queue, &there)?))
                     }
-                    Some(there) => paired.beside(adapter, on, &there),
+                    Some(there) => paired.beside(on, &there),
                     None => None,
                 };
                 let (endpoint, rail) = made.unzip();
@@ -125,13 +137,9 @@ impl Paired {
     }
 
     /// One more, on another card than the others; none where there is none.
-    fn beside(
-        &self,
-        adapter: &dyn Adapter,
-        on: Priority,
-        there: &Endpoint,
-    ) -> Option<(Endpoint, Rail)> {
-        let queue = adapter.rail(adapter.towards(there)?, on, sizes()).ok()?;
+    fn beside(&self, on: Priority, there: &Endpoint) -> Option<(Endpoint, Rail)> {
+        let route = self.adapter.towards(there)?;
+        let queue = self.adapter.rail(route, on, sizes()).ok()?;
         let endpoint = queue.endpoint();
         let mut others = self.endpoints.iter().flatten();
         if others.any(|other| other.gid == endpoint.gid) {
@@ -155,10 +163,10 @@ fn route(tcp: &TcpStream) -> io::Result<Route> {
 /// Registering memory takes its time, and all of the process's links wait for this thread: another one does it.
 async fn made<T: Send + 'static>(
     adapter: &Arc<dyn Adapter>,
-    make: impl FnOnce(&dyn Adapter) -> io::Result<T> + Send + 'static,
+    make: impl FnOnce(&Arc<dyn Adapter>) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let adapter = Arc::clone(adapter);
-    let made = spawn_blocking(move || make(&*adapter));
+    let made = spawn_blocking(move || make(&adapter));
     made.await.map_err(io::Error::other)?
 }
 
@@ -188,9 +196,11 @@ fn rail_or_none(mut queue: Box<dyn Queue>, there: &Endpoint) -> Rail {
 /// A stream whose bytes travel by RDMA.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    /// Nothing is said here any more. Its end is the peer's.
+    /// Nothing is said here any more. Its end is the peer's, and comes before that of the rails.
     tcp: TcpStream,
     peer: Option<PeerIdentity>,
+    /// Is told of cards that are lost.
+    adapter: Arc<dyn Adapter>,
     rails: Rails,
     /// Why none can be used any more.
     failure: Option<String>,
@@ -202,6 +212,7 @@ impl Remote {
         Self {
             tcp,
             peer,
+            adapter: by.adapter,
             rails: Rails::new(by.rails),
             failure: None,
         }
@@ -277,9 +288,24 @@ impl Remote {
         {
             self.failure = Some(error.to_string());
         }
+        self.tell_losses();
         match &self.failure {
             Some(why) => Err(io::Error::other(why.clone())),
             None => Ok(()),
+        }
+    }
+
+    /// Says which cards were lost. Where the peer has ended the connection it ends its queue pairs too, which is no loss: its socket is
+    /// closed before them, and the kernel asked, since the runtime may not know yet.
+    fn tell_losses(&mut self) {
+        let losses: Vec<Loss> = self.rails.losses().collect();
+        if losses.is_empty() {
+            return;
+        }
+        let mut unexpected = [MaybeUninit::uninit()];
+        let peeked = SockRef::from(&self.tcp).peek(&mut unexpected);
+        if peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            losses.iter().for_each(|loss| self.adapter.lost(loss));
         }
     }
 

@@ -96,4 +96,5 @@ async fn a_link_over_several_cards_loses_all_but_one_and_no_byte() {
         }
     }
     assert_eq!(segments, 2 * shape.units);
+    assert!(fabric.counts().lost >= 2, "{:?}", fabric.counts());
 }

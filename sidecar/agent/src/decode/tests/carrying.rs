@@ -4,6 +4,7 @@ use lynx_transport::emulate::Fabric;
 
 use super::*;
 use crate::carriage::Carriage;
+use crate::testing::soon;
 
 fn on(fabric: &Fabric) -> Carriage {
     Carriage::by(fabric.adapter(), false)
@@ -41,6 +42,26 @@ async fn a_link_that_has_to_do_without_rdma_works_and_says_why() {
         finish(world.generate(None)).await;
         assert!(equal(&world, 1));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_loses_a_card_goes_on_by_the_other_and_it_is_counted() {
+    let fabric = Fabric::with_cards(16, 2);
+    let (world, _) = World::carried([on(&fabric), on(&fabric)]).await;
+    let links = &world.counters.links;
+    finish(world.generate(None)).await;
+    assert_eq!(links.sums().rails_lost, 0);
+    fabric.fail_card(1);
+    let lost = async {
+        while links.sums().rails_lost == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(lost).await;
+    finish(world.generate(None)).await;
+    assert!(equal(&world, 2));
+    let sums = links.sums();
+    assert_eq!((sums.opened, sums.ended), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -72,9 +72,17 @@ impl Way {
     }
 }
 
-/// A stream between both ends, with these cards failing one after the other; both ways as far as they have come, and how many rails
-/// are left at both ends.
-async fn carry(seed: u64, failing: &[u8]) -> ([Way; 2], [usize; 2]) {
+/// What a stream has come to.
+struct Carried {
+    ways: [Way; 2],
+    /// How many rails are left at each end.
+    usable: [usize; 2],
+    /// How many both ends said that they had lost.
+    lost: u64,
+}
+
+/// A stream between both ends, with these cards failing one after the other.
+async fn carry(seed: u64, failing: &[u8]) -> Carried {
     let fabric = Fabric::with_cards(seed, CARDS);
     let mut draws = Draws(seed);
     let [mut here, mut there] = ends(&fabric).await;
@@ -98,7 +106,11 @@ async fn carry(seed: u64, failing: &[u8]) -> ([Way; 2], [usize; 2]) {
             && back.read(&mut here, little);
         let is_quiet = coming.peek().is_none() && ways.iter().all(|way| way.is_over());
         if !works || is_quiet {
-            return (ways, [here.usable(), there.usable()]);
+            return Carried {
+                ways,
+                usable: [here.usable(), there.usable()],
+                lost: fabric.counts().lost,
+            };
         }
     }
     panic!("seed {seed}, {failing:?}: a stream stands still");
@@ -107,9 +119,10 @@ async fn carry(seed: u64, failing: &[u8]) -> ([Way; 2], [usize; 2]) {
 #[tokio::test]
 async fn a_stream_goes_by_every_rail_and_arrives_in_order() {
     for seed in 0..20 {
-        let (ways, usable) = carry(seed, &[]).await;
+        let Carried { ways, usable, lost } = carry(seed, &[]).await;
         assert!(ways.iter().all(|way| way.is_over()), "seed {seed}");
         assert_eq!(usable, [usize::from(CARDS); 2], "seed {seed}");
+        assert_eq!(lost, 0, "seed {seed}");
     }
 }
 
@@ -117,9 +130,15 @@ async fn a_stream_goes_by_every_rail_and_arrives_in_order() {
 async fn as_long_as_a_rail_is_left_no_byte_is_lost_and_none_comes_twice() {
     for seed in 0..25 {
         for failing in [&[1][..], &[0], &[2, 0], &[0, 1]] {
-            let (ways, _) = carry(seed, failing).await;
+            let Carried { ways, lost, .. } = carry(seed, failing).await;
             let are_over = ways.iter().all(|way| way.is_over());
             assert!(are_over, "seed {seed}, {failing:?}");
+            // By the end that it failed at, or by both; the other one may not have heard of it yet.
+            let cards = failing.len() as u64;
+            assert!(
+                (cards..=2 * cards).contains(&lost),
+                "seed {seed}, {failing:?}: {lost}"
+            );
         }
     }
 }
@@ -127,7 +146,7 @@ async fn as_long_as_a_rail_is_left_no_byte_is_lost_and_none_comes_twice() {
 #[tokio::test]
 async fn without_a_rail_the_stream_has_ended() {
     for seed in 0..20 {
-        let (ways, usable) = carry(seed, &[1, 0, 2]).await;
+        let Carried { ways, usable, .. } = carry(seed, &[1, 0, 2]).await;
         assert!(usable.contains(&0), "seed {seed}");
         assert!(!ways.iter().all(|way| way.is_over()) || usable.contains(&0));
     }
