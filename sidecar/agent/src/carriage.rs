@@ -1,4 +1,4 @@
-//! What carries this agent's links: RDMA or TCP.
+//! What carries this agent's links, RDMA or TCP, and the clock of their drivers.
 //!
 //! Whether a certain link goes by RDMA is found when it is made, by both of its sides; here is only whether this side has it
 //! and whether it would do without. Where RDMA is asked for and this machine has none, the agent doesn't start: in a pod
@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use lynx_transport::rdma::Adapter;
-use lynx_transport::{Carrier, Connected, LinkConfig};
+use lynx_transport::{Carrier, Clock, Connected, LinkConfig};
 
 use self::losses::Telling;
 use crate::config::{Carriers, TlsMode, Transport};
@@ -16,10 +16,11 @@ use crate::counters::Links;
 use crate::security::Security;
 
 /// What carries links.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Carriage {
     adapter: Option<Arc<dyn Adapter>>,
     only_rdma: bool,
+    clock: Clock,
 }
 
 /// What carries one link.
@@ -59,13 +60,37 @@ pub enum CarriageError {
     Library(#[source] std::io::Error),
 }
 
+impl Default for Carriage {
+    /// By TCP.
+    fn default() -> Self {
+        Self {
+            adapter: None,
+            only_rdma: false,
+            clock: Clock::start(),
+        }
+    }
+}
+
 impl Carriage {
     /// By these cards, and by nothing else where `only_rdma`.
     pub fn by(adapter: Arc<dyn Adapter>, only_rdma: bool) -> Self {
         Self {
             adapter: Some(adapter),
             only_rdma,
+            ..Self::default()
         }
+    }
+
+    /// The same, where the agent's drivers have so much more time for everything: for tests on machines that have none.
+    #[must_use]
+    pub fn slowed(self, times: u32) -> Self {
+        let clock = self.clock.slowed(times);
+        Self { clock, ..self }
+    }
+
+    /// What the agent's links and its roles tell durations by.
+    pub const fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// As the configuration has it.

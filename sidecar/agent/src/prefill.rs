@@ -185,8 +185,8 @@ impl Prefill {
             drop(done.send(Signal::Split(split)));
         });
         let role = Role {
+            clock: options.carriage.clock(),
             options,
-            clock: Clock::start(),
             splitting: splitting.map_err(PrefillError::Thread)?,
             signals,
             inbox,

@@ -232,7 +232,6 @@ impl Agent {
         });
         let mut parts = JoinSet::new();
         let served = served(&config, &asked.1, &mut parts);
-        let settings = http::Settings::new(&config);
         let inputs = http::Inputs {
             requests,
             attachment: attachment.clone(),
@@ -242,7 +241,7 @@ impl Agent {
             drain: drain.clone(),
             metrics: Arc::new(metrics),
         };
-        let (orders, routers) = routers(settings, inputs);
+        let (orders, routers) = routers(http::Settings::new(&config), inputs);
         let limits = config.http.limits();
         parts.spawn(take_orders(drain_listener, orders, limits));
         if let Some(operator) = config.operator.clone() {
@@ -262,6 +261,7 @@ impl Agent {
                 parts.spawn(async { Ok(prefill.run(engines, asked.0, status).await?) });
             }
             None => {
+                let told = (told, carriage.clock());
                 let inputs = decode_inputs(asked, engines, told, &drain, counters, status);
                 let settings = decode::Settings::new(&config, &life, &security, &carriage);
                 parts.spawn(answer(settings, inputs));
@@ -404,7 +404,7 @@ fn prefill_options(
 fn decode_inputs(
     (commands, clients): (mpsc::UnboundedReceiver<Command>, Clients),
     engines: mpsc::Receiver<Attached>,
-    told: Told,
+    (told, clock): (Told, Clock),
     drain: &Drain,
     counters: Arc<Counters>,
     status: watch::Sender<Status>,
@@ -419,7 +419,7 @@ fn decode_inputs(
         drain: drain.clone(),
         counters,
         status,
-        clock: Clock::start(),
+        clock,
     }
 }
 

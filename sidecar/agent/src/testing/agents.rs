@@ -16,10 +16,13 @@ use tokio::task::JoinSet;
 use super::by_engine::ByItself;
 use super::gpu::{By, Kv, OnGpu, PAGE, hand_over};
 use super::{FakeEngine, attach, make_pool, soon};
+use crate::carriage::Carriage;
 use crate::config::Config;
 use crate::run::Agent;
 
 const TOKENS: u32 = 300;
+/// Where kernels are emulated beside other tests, an agent may not run for seconds; its peer must not take that for its end.
+const SLOWED: u32 = 10;
 
 /// An engine's KV, wherever it is.
 pub(crate) enum Memory {
@@ -127,7 +130,9 @@ async fn start(directory: &Path, yaml: String, kernels: &Path) -> (Agent, PathBu
         kernels.display()
     );
     let config = Config::parse(&yaml, &|_| None).unwrap();
-    (Agent::bind(config).await.unwrap(), socket)
+    let carriage = Carriage::default().slowed(SLOWED);
+    let agent = Agent::bind_by(carriage, config).await.unwrap();
+    (agent, socket)
 }
 
 /// KV comes from one to the other, by agents that find their kernels there.
