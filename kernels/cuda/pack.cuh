@@ -51,16 +51,14 @@ struct Gathered {
         for (u32 j = FROM; j < TO; j++)
             if (sent.bits > j) planes[j] = __funnelshift_r(planes[j], sent.value >> j, 1);
     }
-    // Called by whole warps; what `present` isn't sends nothing.
+    // What `present` isn't sends nothing.
     LYNX_DEVICE void add(u32 x, const Cells &cells, bool present) {
         Sent sent(x, cells);
         if (!present) sent.bits = 0, sent.is_long = false;
         least = min(least, sent.bits);
-        add_planes<0, 4>(sent);
-        if (ballot(sent.bits > 4)) {
-            add_planes<4, 8>(sent);
-            if (ballot(sent.bits > 8)) add_planes<8, LYNX_DEPTH>(sent);
-        }
+        // Of 32 elements some nearly always have more than four bits, and often none has more than eight.
+        add_planes<0, 8>(sent);
+        if (sent.bits > 8) add_planes<8, LYNX_DEPTH>(sent);
         if (sent.is_long) extra = __funnelshift_r(extra, sent.extra, 1), longs++;
     }
     // After fewer than 32 elements.
