@@ -58,8 +58,12 @@ rates() {
 if command -v nvidia-smi >/dev/null; then
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader
 fi
-# What one process may do: memory of its own can't be imported, and the driver is no other library.
-part bits 120 "$built/loader" --ignored --test-threads 1 coded_as_the_processor wrong_segments is_measured
+# Each test by a part of its name. Others are of the double alone: a driver opens no memory of its own process, for one.
+part bits 100 "$built/loader" --ignored --test-threads 1 coded_as_the_processor coded_as_its_bf16 wrong_segments is_measured \
+    recorded_once
+part "streams and memory" 40 "$built/loader" --ignored --test-threads 1 comes_before_what_waits by_another_process \
+    maps_the_same_memory where_it_is_wanted is_refused_is_copied
+part dma-buf 10 "$built/loader" --ignored --test-threads 1 as_a_dma_buf
 
 sanitizer=$(command -v compute-sanitizer || find /usr/local -path '*/bin/compute-sanitizer' 2>/dev/null | tail -n 1)
 for tool in memcheck racecheck; do

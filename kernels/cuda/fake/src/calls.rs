@@ -2,7 +2,7 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{CStr, c_char};
-use std::os::fd::IntoRawFd as _;
+use std::os::fd::{AsRawFd as _, IntoRawFd as _};
 
 use crate::queue::Work;
 use crate::shared::{self, GRANULARITY};
@@ -21,9 +21,17 @@ macro_rules! driver {
     };
 }
 
-/// What opens memory of another process.
-#[repr(C)]
-struct Handle([u8; 64]);
+/// What opens memory of another process: 64 bytes.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Export {
+    address: u64,
+    bytes: u64,
+    process: u32,
+    /// Of the file, in that process.
+    descriptor: i32,
+    rest: [u8; 40],
+}
 
 /// Writes through a pointer that the caller gave for that.
 fn put<T>(to: *mut T, value: T) {
@@ -35,26 +43,62 @@ fn layout(bytes: usize) -> Result<Layout, u32> {
     Layout::from_size_align(bytes.max(1), 256).map_err(|_| INVALID_VALUE)
 }
 
-fn allocate(state: &mut State, sort: Sort, bytes: usize) -> Result<u64, u32> {
+/// What memory has that nobody wrote: as in the tests of the kernels.
+const UNWRITTEN: u8 = 0x7f;
+
+fn allocate_host(state: &mut State, bytes: usize) -> Result<u64, u32> {
     // SAFETY: the layout isn't empty.
     let pointer = unsafe { alloc(layout(bytes)?) };
-    // What memory has that nobody wrote: as in the tests of the kernels.
     // SAFETY: so many bytes were allocated.
-    unsafe { pointer.write_bytes(0x7f, bytes) };
+    unsafe { pointer.write_bytes(UNWRITTEN, bytes) };
     let address = pointer.expose_provenance() as u64;
     state.sizes.insert(address, bytes);
-    state.adopt(sort, address);
+    state.adopt(Sort::Host, address);
     Ok(address)
 }
 
-fn free(state: &mut State, sort: Sort, address: u64) -> Result<(), u32> {
-    state.destroy(sort, address)?;
+fn free_host(state: &mut State, address: u64) -> Result<(), u32> {
+    state.destroy(Sort::Host, address)?;
     let bytes = state.sizes.remove(&address).ok_or(INVALID_HANDLE)?;
     state.assert_idle(address, bytes);
     let at = usize::try_from(address).map_err(|_| INVALID_VALUE)?;
     // SAFETY: allocated with this layout, and not given back before.
     unsafe { dealloc(std::ptr::with_exposed_provenance_mut(at), layout(bytes)?) };
     Ok(())
+}
+
+/// A file in memory, which another process may open.
+fn allocate_device(state: &mut State, bytes: usize) -> Result<u64, u32> {
+    let file = shared::create(bytes.max(1))?;
+    let address = shared::map_anywhere(bytes.max(1), &file)?;
+    shared::fill(address, UNWRITTEN, bytes)?;
+    state.sizes.insert(address, bytes);
+    state.shared.insert(address, file);
+    state.adopt(Sort::Device, address);
+    Ok(address)
+}
+
+fn free_device(state: &mut State, address: u64) -> Result<(), u32> {
+    state.destroy(Sort::Device, address)?;
+    unmap(state, address)
+}
+
+/// Takes away what `shared` has mapped there.
+fn unmap(state: &mut State, address: u64) -> Result<(), u32> {
+    let bytes = state.sizes.remove(&address).ok_or(INVALID_HANDLE)?;
+    state.assert_idle(address, bytes);
+    state.shared.remove(&address);
+    shared::free(address, bytes.max(1))
+}
+
+/// Opens memory that another process has allocated.
+fn open_foreign(state: &mut State, export: &Export) -> Result<u64, u32> {
+    let bytes = usize::try_from(export.bytes).map_err(|_| INVALID_VALUE)?;
+    let file = shared::of_process(export.process, export.descriptor)?;
+    let address = shared::map_anywhere(bytes.max(1), &file)?;
+    state.sizes.insert(address, bytes);
+    state.shared.insert(address, file);
+    Ok(address)
 }
 
 /// Between allocations, when the stream comes to it.
@@ -163,22 +207,22 @@ driver! {
     }
     cuEventDestroy_v2(event: u64) { with(|state| state.destroy(Sort::Event, event)) }
     cuMemAlloc_v2(address: *mut u64, bytes: usize) {
-        with(|state| { state.now()?; put(address, allocate(state, Sort::Device, bytes)?); Ok(()) })
+        with(|state| { state.now()?; put(address, allocate_device(state, bytes)?); Ok(()) })
     }
     // Waits for all that the GPU does.
     cuMemFree_v2(address: u64) {
         with(|state| {
             state.now()?;
             let done = state.queues.until(|queues| queues.are_done());
-            free(state, Sort::Device, address).and(done)
+            free_device(state, address).and(done)
         })
     }
     cuMemHostAlloc(pointer: *mut u64, bytes: usize, flags: u32) {
         // Write-combined memory is slow to read.
         if flags & 4 != 0 { return INVALID_VALUE; }
-        with(|state| { state.now()?; put(pointer, allocate(state, Sort::Host, bytes)?); Ok(()) })
+        with(|state| { state.now()?; put(pointer, allocate_host(state, bytes)?); Ok(()) })
     }
-    cuMemFreeHost(pointer: u64) { with(|state| { state.now()?; free(state, Sort::Host, pointer) }) }
+    cuMemFreeHost(pointer: u64) { with(|state| { state.now()?; free_host(state, pointer) }) }
     // Memory of the caller's, which no other registration has any of.
     cuMemHostRegister_v2(pointer: u64, bytes: usize, flags: u32) {
         if flags != 1 || bytes == 0 { return INVALID_VALUE; }
@@ -244,28 +288,38 @@ driver! {
             Ok(())
         })
     }
-    cuIpcGetMemHandle(handle: *mut Handle, address: u64) {
+    cuIpcGetMemHandle(handle: *mut Export, address: u64) {
         with(|state| {
             state.check(Sort::Device, address)?;
-            let mut bytes = [0; 64];
-            bytes[..8].copy_from_slice(&address.to_le_bytes());
-            put(handle, Handle(bytes));
+            let file = state.shared.get(&address).ok_or(INVALID_HANDLE)?;
+            let bytes = *state.sizes.get(&address).ok_or(INVALID_HANDLE)? as u64;
+            let (process, descriptor) = (std::process::id(), file.as_raw_fd());
+            put(handle, Export { address, bytes, process, descriptor, rest: [0; 40] });
             Ok(())
         })
     }
-    // Unlike the driver's, within a process.
-    cuIpcOpenMemHandle_v2(address: *mut u64, handle: Handle, _flags: u32) {
+    // Unlike the driver's, within a process too.
+    cuIpcOpenMemHandle_v2(address: *mut u64, handle: Export, _flags: u32) {
         with(|state| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&handle.0[..8]);
-            let found = u64::from_le_bytes(bytes);
-            state.check(Sort::Device, found).map_err(|_| INVALID_VALUE)?;
+            let found = if handle.process == std::process::id() {
+                state.check(Sort::Device, handle.address).map_err(|_| INVALID_VALUE)?;
+                handle.address
+            } else {
+                open_foreign(state, &handle)?
+            };
             state.adopt(Sort::Imported, found);
             put(address, found);
             Ok(())
         })
     }
-    cuIpcCloseMemHandle(address: u64) { with(|state| state.destroy(Sort::Imported, address)) }
+    cuIpcCloseMemHandle(address: u64) {
+        with(|state| {
+            state.destroy(Sort::Imported, address)?;
+            let is_own = state.check(Sort::Device, address).is_ok();
+            if is_own || !state.shared.contains_key(&address) { return Ok(()); }
+            unmap(state, address)
+        })
+    }
     cuMemGetHandleForAddressRange(handle: *mut i32, address: u64, bytes: usize, sort: u32, _flags: u64) {
         if sort != 1 { return INVALID_VALUE; }
         with(|state| {

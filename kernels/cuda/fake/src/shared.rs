@@ -1,4 +1,4 @@
-//! Virtual memory: files in memory, mapped where addresses were reserved.
+//! Memory that other processes may map: files in memory, mapped anywhere, or where addresses were reserved.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, RawFd};
@@ -41,6 +41,34 @@ pub(crate) fn import(descriptor: u64) -> Result<File, u32> {
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     let owned = borrowed.try_clone_to_owned().map_err(|_| INVALID_VALUE)?;
     Ok(File::from(owned))
+}
+
+/// The file of another process's that has this number there.
+pub(crate) fn of_process(process: u32, number: i32) -> Result<File, u32> {
+    let path = format!("/proc/{process}/fd/{number}");
+    let name = std::fs::read_link(&path).map_err(|_| INVALID_VALUE)?;
+    if !name.to_string_lossy().starts_with("/memfd:gpu") {
+        return Err(INVALID_VALUE);
+    }
+    let mut options = File::options();
+    let file = options.read(true).write(true).open(path);
+    file.map_err(|_| INVALID_VALUE)
+}
+
+/// Maps all of it.
+pub(crate) fn map_anywhere(bytes: usize, file: &File) -> Result<u64, u32> {
+    let address = reserve(bytes)?;
+    place(address, bytes, libc::MAP_SHARED, file.as_raw_fd())?;
+    allow(address, bytes)?;
+    Ok(address)
+}
+
+/// Writes the same byte everywhere.
+pub(crate) fn fill(address: u64, value: u8, bytes: usize) -> Result<(), u32> {
+    let start = pointer(address)?.cast::<u8>();
+    // SAFETY: mapped, and allowed to be written.
+    unsafe { start.write_bytes(value, bytes) };
+    Ok(())
 }
 
 /// Addresses that nobody else has.

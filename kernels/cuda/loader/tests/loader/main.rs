@@ -99,6 +99,17 @@ fn a_bench_measures_what_the_processor_would_make() {
 #[test]
 fn memory_goes_from_process_to_process_as_a_descriptor() {
     fake::run("sharing::a_descriptor_maps_the_same_memory_again");
+    fake::run("sharing::a_descriptor_is_of_its_memory_alone");
+}
+
+#[test]
+fn memory_of_an_engines_process_is_coded_by_its_agents() {
+    fake::run("sharing::an_engines_memory_is_coded_by_another_process");
+}
+
+#[test]
+fn memory_is_exported_as_a_dma_buf() {
+    fake::run("sharing::an_adapter_is_given_memory_as_a_dma_buf");
 }
 
 #[test]

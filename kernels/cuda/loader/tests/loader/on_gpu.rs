@@ -34,7 +34,11 @@ pub(crate) struct OnGpu {
 
 impl OnGpu {
     pub(crate) fn new(device: &Device, plan: &UnitPlan, tokens: u32) -> Self {
-        let pages = Pages::hnd(plan.shape(), tokens).unwrap();
+        Self::paged(device, plan, Pages::hnd(plan.shape(), tokens).unwrap())
+    }
+
+    pub(crate) fn paged(device: &Device, plan: &UnitPlan, pages: Pages) -> Self {
+        let tokens = pages.tokens;
         let start = pages.start(plan.tokens().start);
         let count = (plan.tokens().end - start).div_ceil(tokens);
         // Backwards, with a page between each.
@@ -108,11 +112,21 @@ fn elements(plan: &UnitPlan) -> impl Iterator<Item = (u32, usize, usize)> {
 }
 
 pub(crate) fn case(random: &mut Random, style: usize, kind: Kind, whole: bool) -> Case {
+    let (kv_heads, head_dim) = [(2, 64), (2, 128), (2, 96), (1, 256)][style % 4];
     let shape = KvShape {
         layers: 1,
-        kv_heads: 2,
-        head_dim: if style.is_multiple_of(2) { 64 } else { 128 },
+        kv_heads,
+        head_dim,
     };
+    of_shape(random, style, (shape, kind), whole)
+}
+
+fn of_shape(
+    random: &mut Random,
+    style: usize,
+    (shape, kind): (KvShape, Kind),
+    whole: bool,
+) -> Case {
     let (tokens, raw) = if whole {
         (64..192, RawTokens::none())
     } else {
@@ -131,7 +145,8 @@ fn check(gpu: &mut GpuCoder, case: &Case) {
     let (plan, order) = (&case.plan, &case.order);
     let device = gpu.stream().device().clone();
     let expected = processor().split(plan, order, &case.blocks, true).unwrap();
-    let mut source = OnGpu::new(&device, plan, 32);
+    let pages = Pages::nhd(plan.shape(), 32).unwrap();
+    let mut source = OnGpu::paged(&device, plan, pages);
     source.write(gpu.stream(), plan, &case.blocks);
     let found = gpu.split(plan, order, &source.cache(), true).unwrap();
     assert_eq!(found, expected, "{plan:?}");
@@ -143,7 +158,7 @@ fn check(gpu: &mut GpuCoder, case: &Case) {
         let mut blocks = Blocks::new(plan.shape(), plan.kind(), plan.tokens());
         let read = (&expected, steps);
         processor().merge(plan, order, read, &mut blocks).unwrap();
-        let sink = OnGpu::new(&device, plan, 64);
+        let sink = OnGpu::new(&device, plan, if steps == 1 { 64 } else { 128 });
         gpu.merge(plan, order, read, &mut sink.cache()).unwrap();
         assert!(sink.read(gpu.stream(), plan).data() == blocks.data());
     }
@@ -170,6 +185,16 @@ fn units_are_coded_as_the_processor_codes_them() {
             check(&mut gpu, &case(&mut random, style, kind, whole));
             check(&mut gpu, &case(&mut random, style, kind, whole));
         }
+    }
+    // 512 latent channels and 64 rotary ones.
+    let latent = KvShape {
+        layers: 1,
+        kv_heads: 9,
+        head_dim: 64,
+    };
+    for whole in [true, false] {
+        let case = of_shape(&mut random, 9, (latent, Kind::V), whole);
+        check(&mut gpu, &case);
     }
 }
 
@@ -238,7 +263,6 @@ fn the_driver_is_left_as_it_was_found() {
     let mut unknown = handle;
     unknown.0[0] ^= 0xff;
     assert!(Imported::open(&device, unknown).is_err());
-    memory.dma_buf().unwrap();
 
     let pinned = Pinned::new(&device, 100).unwrap();
     assert!(stream.download(&memory, pinned, &[(4000, 0, 100)]).is_err());
@@ -301,7 +325,13 @@ fn fp16_is_coded_as_its_bf16() {
     let (device, images) = device();
     let mut random = Random::new(15);
     let mut gpu = GpuCoder::new(&device, images, BUDGET).unwrap();
-    for (style, kind, whole) in [(0, Kind::K, true), (1, Kind::V, true), (9, Kind::K, false)] {
+    for (style, kind, whole) in [
+        (0, Kind::K, true),
+        (1, Kind::V, true),
+        (2, Kind::V, false),
+        (3, Kind::K, true),
+        (9, Kind::K, false),
+    ] {
         let mut case = case(&mut random, style, kind, whole);
         for bits in case.blocks.data_mut() {
             *bits = bf16_of_fp16(fp16_of_bf16(*bits));
