@@ -27,7 +27,9 @@ pub use self::received::{Next, NoSuchSegment, Received};
 pub use self::whole_blocks::UnitError;
 use crate::baseline::{Baseline, EncodeError as TileError};
 use crate::method::Method;
-use crate::pool::{AccessError, AskError, Piece, Readable, Sink, Values, ValuesMut, Writable};
+use crate::pool::{
+    AccessError, AskError, GpuUnit, Piece, Readable, Sink, Values, ValuesMut, Writable,
+};
 
 /// What both agents must know to make the same plan; as bytes, what opens the transfer on the link.
 pub use lynx_proto::peer::v1::Coding as Descriptor;
@@ -292,9 +294,15 @@ impl Coding {
         let with_tail = self.has_tail() && wanted.end == self.transfer.segments();
         let values = blocks.values(unit.layer, unit.plan.kind(), unit.plan.tokens())?;
         let segments = match (values, baseline(self.method)) {
-            (Values::Gpu(mut values), None) => {
-                let made = values.split(unit.plan, order, with_tail)?;
-                return Ok(self.segments_of(made, wanted));
+            (Values::Gpu(values), None) => {
+                let plan = unit.plan;
+                let units = [GpuUnit {
+                    plan,
+                    order,
+                    values,
+                }];
+                let made = GpuUnit::split_all(&units, with_tail)?.pop();
+                return Ok(self.segments_of(made.unwrap_or_default(), wanted));
             }
             (Values::Gpu(mut values), Some(baseline)) => {
                 let values = values.read(unit.plan)?;

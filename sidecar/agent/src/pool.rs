@@ -31,7 +31,7 @@ use self::by_engine::ByEngine;
 pub use self::by_engine::{AskError, EngineValues};
 pub(crate) use self::by_engine::{Outbox, Unasked};
 use self::device::OnGpu;
-pub use self::device::{GpuError, GpuOptions, GpuValues};
+pub use self::device::{GpuError, GpuOptions, GpuUnit, GpuValues};
 pub use self::layout::{Layout, LayoutError};
 use self::mapping::Mapping;
 pub use self::staging::Piece;

@@ -27,7 +27,7 @@ pub use module::{Captured, Function, Module};
 pub use registered::Registered;
 pub use stream::{Event, Stream};
 pub use trial::{Pass, Trial};
-pub use units::{Cache, CodeError, GpuCoder, Place, Placed};
+pub use units::{Cache, CodeError, GpuCoder, InCache, Place, Placed};
 
 /// A call that the driver has refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -18,9 +18,9 @@ mod staging;
 pub use choice::{Choice, Options, Why, choose};
 pub use coder::{Coder, Processor, Segments};
 pub use driver::{
-    Cache, Captured, CodeError, Device, DriverError, Event, Function, GpuCoder, Imported, InFlight,
-    IpcHandle, Mapped, Memory, Module, Pass, Pinned, Place, Placed, Registered, Stream, Trial,
-    Uuid, Which,
+    Cache, Captured, CodeError, Device, DriverError, Event, Function, GpuCoder, Imported, InCache,
+    InFlight, IpcHandle, Mapped, Memory, Module, Pass, Pinned, Place, Placed, Registered, Stream,
+    Trial, Uuid, Which,
 };
 pub use half::{bf16_of_fp16, fp16_of_bf16};
 pub use images::{DEFAULT_FOLDER, ImageError, Images, build_name, source_digest};

@@ -2,13 +2,53 @@
 
 use std::ops::Range;
 
-use lynx_cuda::Segments as Made;
-use lynx_kernels::{Blocks, LayerOrder, UnitPlan};
+use lynx_cuda::{CodeError, Segments as Made};
+use lynx_kernels::{Blocks, LayerOrder, Profile, UnitPlan};
 
-use super::{Coding, DecodeError, Next, Received, Segments, baseline, whole_blocks};
-use crate::pool::{GpuValues, Piece};
+use super::{Coding, DecodeError, EncodeError, Next, Received, Segments, baseline, whole_blocks};
+use crate::pool::{GpuUnit, GpuValues, Piece, Readable, Values};
 
 impl Coding {
+    /// As [`Self::encode_part`], of a layer's K and V: in one launch where a GPU codes them. `None` where none does, or where both
+    /// together exceed its pinned memory: then each is to be coded alone.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_together(
+        &self,
+        profile: &Profile,
+        units: Range<usize>,
+        blocks: &Readable,
+        wanted: Range<usize>,
+    ) -> Result<Option<Vec<Segments>>, EncodeError> {
+        if baseline(self.method).is_some() {
+            return Ok(None);
+        }
+        let with_tail = self.has_tail() && wanted.end == self.transfer.segments();
+        let mut parts = Vec::with_capacity(units.len());
+        for unit in units {
+            let unit = self.unit(unit, blocks.shape())?;
+            let (plan, order) = (unit.plan, profile.layer(unit.layer));
+            match blocks.values(unit.layer, plan.kind(), plan.tokens())? {
+                Values::Gpu(values) => parts.push(GpuUnit {
+                    plan,
+                    order,
+                    values,
+                }),
+                Values::Host(_) | Values::Engine(_) => return Ok(None),
+            }
+        }
+        let made = match GpuUnit::split_all(&parts, with_tail) {
+            Err(CodeError::Staging(_)) => return Ok(None),
+            made => made?,
+        };
+        let each = made.into_iter();
+        Ok(Some(
+            each.map(|made| self.segments_of(made, wanted.clone()))
+                .collect(),
+        ))
+    }
+
     /// What a GPU has made, as it is sent. A plan with fewer steps than the other kind's has empty ones behind its own.
     pub(super) fn segments_of(&self, made: Made, wanted: Range<usize>) -> Segments {
         let Made { unit, mut sums } = made;

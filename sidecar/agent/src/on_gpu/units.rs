@@ -51,6 +51,18 @@ fn every_method_gives_the_same_segments_and_values() {
                 assert!(encode(&here) == encode(&there), "{method:?} unit {unit}");
             }
         }
+        // As a transfer has them: a layer's K and V at once.
+        for first in (0..coding.units().len()).step_by(2) {
+            let units = first..first + 2;
+            let made = coding.encode_together(&profile, units.clone(), &there, 0..all);
+            let made = made.unwrap();
+            let is_lynx = matches!(method, Method::LynxInt8 | Method::LynxExact);
+            assert_eq!(made.is_some(), is_lynx, "{method:?}");
+            for (unit, made) in units.zip(made.into_iter().flatten()) {
+                let alone = coding.encode(&codec, &profile, unit, &here).unwrap();
+                assert!(made == alone, "{method:?} unit {unit}");
+            }
+        }
     }
     drop(here);
     let coding = [Method::Int4, Method::LynxExact].map(|method| coding(method, &profile));

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lynx_cuda::{
-    Cache, Choice, CodeError, Coder as _, Device, DriverError, GpuCoder, Imported, IpcHandle,
-    Mapped, Options, Place, Segments, Uuid, Which, choose,
+    Cache, Choice, CodeError, Coder as _, Device, DriverError, GpuCoder, Imported, InCache,
+    IpcHandle, Mapped, Options, Place, Segments, Uuid, Which, choose,
 };
 use lynx_gpu::{Launch, LaunchError, Pages};
 use lynx_kernels::{Blocks, Cuts, Kind, KvShape, LayerOrder, RawTokens, UnitPlan};
@@ -200,7 +200,7 @@ impl OnGpu {
         // released, a writable one granted, and no other table has them for another purpose: see `tiles`. The borrow of the table
         // lives as long as these values, and each coding is over when its call returns.
         let cache = unsafe { Cache::new(base, place) };
-        let coder = self.coder.lock().unwrap_or_else(PoisonError::into_inner);
+        let coder = &self.coder;
         GpuValues { coder, cache }
     }
 }
@@ -298,22 +298,41 @@ fn places(
 /// One layer's K or V in a GPU's memory, and what codes it.
 #[derive(Debug)]
 pub struct GpuValues<'a> {
-    coder: MutexGuard<'a, GpuCoder>,
+    coder: &'a Mutex<GpuCoder>,
     cache: Cache,
 }
 
-impl GpuValues<'_> {
-    /// Splits a unit of it, with its tail where that is asked for.
+/// A unit of such values.
+#[derive(Debug)]
+pub struct GpuUnit<'a> {
+    /// The unit.
+    pub plan: &'a UnitPlan,
+    /// Its layer's order of words.
+    pub order: &'a LayerOrder,
+    /// Where it is.
+    pub values: GpuValues<'a>,
+}
+
+impl GpuUnit<'_> {
+    /// Splits units of one pool in one launch, with their tails where that is asked for.
     ///
     /// # Errors
     /// Where the GPU can't.
-    pub fn split(
-        &mut self,
-        plan: &UnitPlan,
-        order: &LayerOrder,
-        with_tail: bool,
-    ) -> Result<Segments, CodeError> {
-        self.coder.split(plan, order, &self.cache, with_tail)
+    pub fn split_all(units: &[Self], with_tail: bool) -> Result<Vec<Segments>, CodeError> {
+        let all = units.iter().map(|unit| InCache {
+            plan: unit.plan,
+            order: unit.order,
+            cache: &unit.values.cache,
+        });
+        let all: Vec<_> = all.collect();
+        let coder = units.first().map(|unit| unit.values.coder());
+        coder.map_or(Ok(Vec::new()), |mut coder| coder.split_all(&all, with_tail))
+    }
+}
+
+impl<'a> GpuValues<'a> {
+    fn coder(&self) -> MutexGuard<'a, GpuCoder> {
+        self.coder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the approximation that the head and so many steps give.
@@ -328,7 +347,8 @@ impl GpuValues<'_> {
         steps: usize,
     ) -> Result<(), CodeError> {
         let read = (segments, steps);
-        self.coder.merge(plan, order, read, &mut self.cache)
+        let mut coder = self.coder();
+        coder.merge(plan, order, read, &mut self.cache)
     }
 
     /// Writes the exact values.
@@ -341,7 +361,8 @@ impl GpuValues<'_> {
         order: &LayerOrder,
         segments: &Segments,
     ) -> Result<(), CodeError> {
-        self.coder.restore(plan, order, segments, &mut self.cache)
+        let mut coder = self.coder();
+        coder.restore(plan, order, segments, &mut self.cache)
     }
 
     /// The values as they are.
@@ -349,7 +370,7 @@ impl GpuValues<'_> {
     /// # Errors
     /// Where the GPU can't.
     pub fn read(&mut self, plan: &UnitPlan) -> Result<Blocks, CodeError> {
-        self.coder.read(plan, &self.cache)
+        self.coder().read(plan, &self.cache)
     }
 
     /// Replaces them.
@@ -357,6 +378,7 @@ impl GpuValues<'_> {
     /// # Errors
     /// Where the GPU can't.
     pub fn write(&mut self, plan: &UnitPlan, blocks: &Blocks) -> Result<(), CodeError> {
-        self.coder.write(plan, &mut self.cache, blocks)
+        let mut coder = self.coder();
+        coder.write(plan, &mut self.cache, blocks)
     }
 }

@@ -291,9 +291,14 @@ impl Job {
             Part::Rest => anchor..all,
             Part::Whole => 0..all,
         };
+        let (profile, blocks) = (&work.profile, &work.blocks);
+        let together = coding.encode_together(profile, self.units(), blocks, wanted.clone())?;
+        let mut together = together.into_iter().flatten();
         for unit in self.units() {
-            let segments =
-                coding.encode_part(codec, &work.profile, unit, &work.blocks, wanted.clone())?;
+            let segments = match together.next() {
+                Some(segments) => segments,
+                None => coding.encode_part(codec, profile, unit, blocks, wanted.clone())?,
+            };
             let mut payload = Vec::with_capacity(segments.len());
             for (number, (bytes, checksum)) in wanted.clone().zip(segments) {
                 let priority = if number < anchor {

@@ -268,6 +268,14 @@ impl Drop for InFlight {
     }
 }
 
+/// Whether pieces, as (start in `from`, start in `to`, length), are within both.
+fn fit(from: &Memory, to: &Pinned, pieces: &[(usize, usize, usize)]) -> bool {
+    pieces.iter().all(|&(start, at, bytes)| {
+        let end = start.checked_add(bytes);
+        end.is_some_and(|end| end <= from.bytes) && to.piece(at, bytes).is_ok()
+    })
+}
+
 /// A copy that doesn't fit.
 pub(super) const OUT_OF_RANGE: DriverError = DriverError {
     call: "a copy beyond the end of memory",
@@ -322,17 +330,34 @@ impl Stream {
         to: Pinned,
         pieces: &[(usize, usize, usize)],
     ) -> Result<InFlight, DriverError> {
-        let fits = |&(start, at, bytes): &(usize, usize, usize)| {
-            start
-                .checked_add(bytes)
-                .is_some_and(|end| end <= from.bytes)
-                && to.piece(at, bytes).is_ok()
-        };
-        if !pieces.iter().all(fits) {
+        if !fit(from, &to, pieces) {
             return Err(OUT_OF_RANGE);
         }
         // SAFETY: within the memory, which isn't freed before the copy is over.
         unsafe { self.fetch(from.address, to, pieces) }
+    }
+
+    /// The same into pinned memory from which a copy is still under way, without a wait between.
+    ///
+    /// # Errors
+    /// What the driver says.
+    ///
+    /// # Safety
+    /// That copy was asked of this stream, which does one after the other.
+    pub(super) unsafe fn download_behind(
+        &self,
+        from: &Memory,
+        mut before: InFlight,
+        pieces: &[(usize, usize, usize)],
+    ) -> Result<InFlight, DriverError> {
+        match before.memory.take() {
+            Some(to) if fit(from, &to, pieces) => self.download(from, to, pieces),
+            to => {
+                // It waits when dropped.
+                before.memory = to;
+                Err(OUT_OF_RANGE)
+            }
+        }
     }
 
     /// Copies pieces of what lies behind an address, as (start there, start in the pinned memory, length).

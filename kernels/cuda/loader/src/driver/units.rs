@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use lynx_gpu::{Cut, Extent, Extents, Launch, LaunchError, Pages, Places, Status, Unit};
 use lynx_kernels::{Kind, LayerOrder, UnitBuffer, UnitPlan};
 
-use self::layout::{Layout, check_lengths, halves, number, words};
-use self::recorded::{Recipe, Recordings};
+use self::layout::{Arena, Layout, check_lengths, halves, number, words};
+use self::recorded::{Part, Recipe, Recordings};
 pub use self::segments::Placed;
-use super::{Captured, Device, DriverError, Memory, Module, Pinned, Registered, Stream};
+use super::{Captured, Device, DriverError, InFlight, Memory, Module, Pinned, Registered, Stream};
 use crate::coder::{Coder, Segments};
 use crate::images::{ImageError, Images, build_name};
 use crate::staging::{Slot, Staging, StagingError};
@@ -97,6 +97,8 @@ pub struct GpuCoder {
     staging: Staging,
     arena: Option<Memory>,
     pinned: Option<Pinned>,
+    /// The same while what a launch is told goes up.
+    going_up: Option<InFlight>,
     /// What the pinned memory has of the budget.
     slot: Option<Slot>,
     /// Memory of the caller's, and what it has.
@@ -104,10 +106,21 @@ pub struct GpuCoder {
     recordings: Recordings,
 }
 
+/// A unit, and where its values are.
+#[derive(Clone, Copy, Debug)]
+pub struct InCache<'a> {
+    /// The unit.
+    pub plan: &'a UnitPlan,
+    /// Its layer's order of words.
+    pub order: &'a LayerOrder,
+    /// The values.
+    pub cache: &'a Cache,
+}
+
 /// What is done with a unit.
 struct Work<'a> {
+    it: InCache<'a>,
     plan: &'a UnitPlan,
-    order: &'a LayerOrder,
     launch: Launch,
     layout: Layout,
     build: String,
@@ -126,6 +139,7 @@ impl GpuCoder {
             staging: Staging::new(budget),
             arena: None,
             pinned: None,
+            going_up: None,
             slot: None,
             registered: None,
             recordings: Recordings::default(),
@@ -142,101 +156,66 @@ impl GpuCoder {
         &self.stream
     }
 
+    /// Makes room for units of which so many steps are read, or all.
     fn begin<'a>(
         &mut self,
-        plan: &'a UnitPlan,
-        order: &'a LayerOrder,
-        steps: usize,
-        place: &Place,
-    ) -> Result<Work<'a>, CodeError> {
-        let launch = Launch::new(plan, &place.pages, steps)?;
-        let pages = plan.tokens().end - place.pages.start(plan.tokens().start);
-        if place.table.len() != pages.div_ceil(place.pages.tokens) as usize {
-            return Err(CodeError::Length("the table of pages"));
-        }
-        let layout = Layout::new(plan, &launch, place.table.len());
-        let build = build_name(&launch, place.half);
+        units: &[InCache<'a>],
+        steps: Option<usize>,
+    ) -> Result<(Vec<Work<'a>>, Arena), CodeError> {
         let device = self.stream.device().clone();
-        if !self.modules.contains_key(&build) {
-            let code = self.images.load(&build, device.capability())?;
-            let module = Module::load(&device, &code)?;
-            self.modules.insert(build.clone(), module);
+        let mut arena = Arena::of_units(units.len());
+        let mut works = Vec::with_capacity(units.len());
+        for (index, &it) in units.iter().enumerate() {
+            let (plan, place) = (it.plan, &it.cache.place);
+            let launch = Launch::new(plan, &place.pages, steps.unwrap_or(plan.steps()))?;
+            let pages = plan.tokens().end - place.pages.start(plan.tokens().start);
+            if place.table.len() != pages.div_ceil(place.pages.tokens) as usize {
+                return Err(CodeError::Length("the table of pages"));
+            }
+            let build = build_name(&launch, place.half);
+            if !self.modules.contains_key(&build) {
+                let code = self.images.load(&build, device.capability())?;
+                let module = Module::load(&device, &code)?;
+                self.modules.insert(build.clone(), module);
+            }
+            works.push(Work {
+                it,
+                plan,
+                layout: Layout::new(&mut arena, index, (plan, &launch), place.table.len()),
+                launch,
+                build,
+            });
         }
-        if self.arena.as_ref().is_none_or(|it| it.bytes() < layout.end) {
+        let told = Arena { end: arena.end };
+        for work in &mut works {
+            let layout = std::mem::take(&mut work.layout);
+            work.layout = layout.with_segments(&mut arena, work.plan);
+        }
+        if self.arena.as_ref().is_none_or(|it| it.bytes() < arena.end) {
             // Recorded launches have the old one's address.
             self.recordings.clear();
             self.arena = None;
-            self.arena = Some(Memory::new(&device, layout.end)?);
+            self.arena = Some(Memory::new(&device, arena.end)?);
         }
-        self.pinned = Some(self.pinned(layout.end)?);
-        Ok(Work {
-            plan,
-            order,
-            launch,
-            layout,
-            build,
-        })
+        self.pinned = Some(self.pinned(arena.end)?);
+        Ok((works, if steps.is_none() { told } else { arena }))
     }
 
-    /// Brings to the GPU what a launch is told, and the segments that a merge reads.
+    /// Brings to the GPU what a launch is told, up to this end, and the segments that a merge reads.
     fn upload(
         &mut self,
-        work: &Work<'_>,
-        cache: &Cache,
+        works: &[Work<'_>],
+        end: &Arena,
         segments: Option<&UnitBuffer>,
     ) -> Result<(), CodeError> {
         let (Some(mut pinned), Some(arena)) = (self.pinned.take(), self.arena.as_mut()) else {
             return Err(CodeError::Length("the arena"));
         };
-        let layout = &work.layout;
-        let address = |offset: usize| arena.address() + offset as u64;
-        let mut unit = Unit {
-            kv: cache.base,
-            pages: address(layout.table),
-            places: address(layout.places),
-            cuts: address(layout.cuts),
-            owners: address(layout.owners),
-            head: address(layout.head),
-            tail: address(layout.tail),
-            tail_bytes: segments.map_or(0, |unit| unit.tail.len() as u64),
-            published: address(layout.published),
-            status: address(layout.status),
-            ..Unit::default()
-        };
-        for (to, at) in unit.step.iter_mut().zip(&layout.steps) {
-            *to = address(*at);
+        for work in works {
+            work.tell(pinned.as_mut_slice(), arena.address(), segments);
         }
-        let steps = work.launch.plan().steps as usize;
-        let bytes = pinned.as_mut_slice();
-        let mut put = |at: usize, from: &[u8]| bytes[at..][..from.len()].copy_from_slice(from);
-        put(layout.unit, &unit.to_bytes());
-        put(layout.table, &words(&cache.place.table));
-        if work.plan.kind() == Kind::K {
-            put(
-                layout.places,
-                &halves(&Places::new(work.plan.shape(), work.order).0),
-            );
-            put(
-                layout.cuts,
-                &halves(&Cut::new(work.plan, work.order, steps).0),
-            );
-            put(layout.owners, &work.launch.owners());
-        }
-        put(layout.status, &Status::NEW.to_bytes());
-        put(
-            layout.published,
-            &vec![0; (work.plan.tiles().count() + 1) * 4],
-        );
-        let mut end = layout.head;
-        if let Some(unit) = segments {
-            put(layout.head, &unit.head);
-            for (at, step) in layout.steps.iter().zip(&unit.steps) {
-                put(*at, step);
-            }
-            put(layout.tail, &unit.tail);
-            end = layout.end;
-        }
-        self.pinned = Some(self.stream.upload(pinned, arena, 0, end)?.wait()?);
+        // The processor writes there no more before the stream has brought something down.
+        self.going_up = Some(self.stream.upload(pinned, arena, 0, end.end)?);
         Ok(())
     }
 
@@ -275,91 +254,164 @@ impl GpuCoder {
     }
 
     /// Split, tail and what they leave out of the checksums.
-    fn run_split(&mut self, work: &Work<'_>, with_tail: bool) -> Result<(), CodeError> {
-        let kernels = [Some("lynx_split"), with_tail.then_some("lynx_tail")];
-        let sums = work.launch.left_out(None, with_tail)?;
-        self.repeat(work, kernels, sums)
+    fn run_split(&mut self, works: &[Work<'_>], with_tail: bool) -> Result<(), CodeError> {
+        let parts = works.iter().map(|work| {
+            let kernels = [Some("lynx_split"), with_tail.then_some("lynx_tail")];
+            Ok(work.part(kernels, work.launch.left_out(None, with_tail)?))
+        });
+        let recipe = parts.collect::<Result<_, CodeError>>()?;
+        self.repeat(works, recipe)
     }
 
-    /// Kernels and sums, recorded once for all units of a plan.
-    fn repeat(
-        &mut self,
-        work: &Work<'_>,
-        kernels: [Option<&'static str>; 2],
-        sums: Option<Extents>,
-    ) -> Result<(), CodeError> {
-        let recipe = Recipe {
-            build: work.build.clone(),
-            launch: work.launch.clone(),
-            kernels,
-            sums,
-        };
+    /// Kernels and sums, recorded once for all units of the same plans.
+    fn repeat(&mut self, works: &[Work<'_>], recipe: Recipe) -> Result<(), CodeError> {
         let mut captured = match self.recordings.take(&recipe) {
             Some(captured) => captured,
             None => {
                 self.recordings.note();
-                Captured::record(&self.stream, || self.run(work, &recipe))?
+                Captured::record(&self.stream, || self.run(works, &recipe))?
             }
         };
-        // SAFETY: the same arena, laid out for the same plan; the cache is this unit's, which its maker vouches for.
+        // SAFETY: the same arena, laid out for the same plans; the caches are these units', which their makers vouch for.
         unsafe { captured.launch(&self.stream) }?;
         self.recordings.keep(recipe, captured);
         Ok(())
     }
 
-    fn run(&self, work: &Work<'_>, recipe: &Recipe) -> Result<(), CodeError> {
-        for (kernel, rows_of_raw) in recipe.kernels.into_iter().zip([true, false]) {
-            if let Some(kernel) = kernel {
-                self.plan(work, kernel, rows_of_raw)?;
+    fn run(&self, works: &[Work<'_>], recipe: &Recipe) -> Result<(), CodeError> {
+        for (work, part) in works.iter().zip(recipe) {
+            for (kernel, rows_of_raw) in part.kernels.into_iter().zip([true, false]) {
+                if let Some(kernel) = kernel {
+                    self.plan(work, kernel, rows_of_raw)?;
+                }
             }
+            self.sum(work, part.sums.as_ref())?;
         }
-        self.sum(work, recipe.sums.as_ref())
+        Ok(())
     }
 
     /// Brings pieces of the arena down, as (start, length).
     fn download(&mut self, pieces: &[(usize, usize)]) -> Result<&[u8], CodeError> {
-        let (Some(pinned), Some(arena)) = (self.pinned.take(), &self.arena) else {
-            return Err(CodeError::Length("the arena"));
-        };
+        let arena = self.arena.as_ref();
+        let arena = arena.ok_or(CodeError::Length("the arena"))?;
         let pieces: Vec<_> = pieces.iter().map(|&(at, bytes)| (at, at, bytes)).collect();
-        let pinned = self.stream.download(arena, pinned, &pieces)?.wait()?;
+        let copy = match (self.going_up.take(), self.pinned.take()) {
+            // SAFETY: a coder has one stream.
+            (Some(before), _) => unsafe { self.stream.download_behind(arena, before, &pieces) },
+            (None, Some(pinned)) => self.stream.download(arena, pinned, &pieces),
+            (None, None) => return Err(CodeError::Length("the arena")),
+        };
+        let pinned = copy?.wait()?;
         Ok(self.pinned.insert(pinned).as_slice())
     }
 
-    fn status(&mut self, work: &Work<'_>) -> Result<Status, CodeError> {
-        let at = work.layout.status;
-        let bytes = self.download(&[(at, size_of::<Status>())])?;
-        Ok(Status::from_bytes(&bytes[at..]))
+    /// What the kernels tell of each unit.
+    fn statuses(&mut self, works: &[Work<'_>]) -> Result<Vec<Status>, CodeError> {
+        let at = works.iter().map(|work| work.layout.status);
+        let pieces: Vec<_> = at.clone().map(|at| (at, size_of::<Status>())).collect();
+        let bytes = self.download(&pieces)?;
+        Ok(at.map(|at| Status::from_bytes(&bytes[at..])).collect())
     }
 
-    /// Runs the kernels that write values, and checks what they tell.
+    /// Runs the kernel that writes values, and checks what it tells.
     fn decode(
         &mut self,
-        work: &Work<'_>,
-        kernel: &'static str,
-        segments: (&Segments, &[usize]),
-        extents: Option<Extents>,
+        it: InCache<'_>,
+        (kernel, steps): (&'static str, usize),
+        (segments, read): (&Segments, &[usize]),
+        extents: impl Fn(&Launch) -> Result<Option<Extents>, LaunchError>,
     ) -> Result<(), CodeError> {
-        let unit = &segments.0.unit;
-        let is_escaped = unit.head.len() > work.plan.head_bytes();
+        let (works, arena) = self.begin(&[it], Some(steps))?;
+        self.upload(&works, &arena, Some(&segments.unit))?;
+        let is_escaped = segments.unit.head.len() > it.plan.head_bytes();
         let kernels = [Some(kernel), is_escaped.then_some("lynx_unescape")];
-        self.repeat(work, kernels, extents)?;
-        let status = self.status(work)?;
-        for &index in segments.1 {
-            let number = number(work.plan, index);
-            let bytes = unit.segment(index).map_or(0, <[u8]>::len);
-            if status.checksum(number, bytes) != segments.0.sums.get(index).copied() {
-                return Err(CodeError::Checksum(index));
-            }
-        }
-        if let Some((tile, group)) = status.refusal() {
-            return Err(CodeError::Refused(tile, group));
-        }
-        if status.unfit != u32::MAX {
-            return Err(CodeError::Unfit(status.unfit));
+        let parts = works.iter().map(|work| {
+            let sums = extents(&work.launch)?;
+            Ok(work.part(kernels, sums))
+        });
+        let recipe = parts.collect::<Result<_, CodeError>>()?;
+        self.repeat(&works, recipe)?;
+        for status in self.statuses(&works)? {
+            check_status(it.plan, status, segments, read)?;
         }
         Ok(())
     }
+}
+
+impl Work<'_> {
+    fn part(&self, kernels: [Option<&'static str>; 2], sums: Option<Extents>) -> Part {
+        Part {
+            build: self.build.clone(),
+            launch: self.launch.clone(),
+            kernels,
+            sums,
+        }
+    }
+
+    /// Writes what the kernels are told, and segments that they read, as they will lie in the arena.
+    fn tell(&self, bytes: &mut [u8], arena: u64, segments: Option<&UnitBuffer>) {
+        let (layout, cache) = (&self.layout, self.it.cache);
+        let address = |offset: usize| arena + offset as u64;
+        let mut unit = Unit {
+            kv: cache.base,
+            pages: address(layout.table),
+            places: address(layout.places),
+            cuts: address(layout.cuts),
+            owners: address(layout.owners),
+            head: address(layout.head),
+            tail: address(layout.tail),
+            tail_bytes: segments.map_or(0, |unit| unit.tail.len() as u64),
+            published: address(layout.published),
+            status: address(layout.status),
+            ..Unit::default()
+        };
+        for (to, at) in unit.step.iter_mut().zip(&layout.steps) {
+            *to = address(*at);
+        }
+        let steps = self.launch.plan().steps as usize;
+        let mut put = |at: usize, from: &[u8]| bytes[at..][..from.len()].copy_from_slice(from);
+        put(layout.unit, &unit.to_bytes());
+        put(layout.table, &words(&cache.place.table));
+        if self.plan.kind() == Kind::K {
+            let places = Places::new(self.plan.shape(), self.it.order).0;
+            put(layout.places, &halves(&places));
+            let cut = Cut::new(self.plan, self.it.order, steps).0;
+            put(layout.cuts, &halves(&cut));
+            put(layout.owners, &self.launch.owners());
+        }
+        put(layout.status, &Status::NEW.to_bytes());
+        let published = vec![0; (self.plan.tiles().count() + 1) * 4];
+        put(layout.published, &published);
+        if let Some(unit) = segments {
+            put(layout.head, &unit.head);
+            for (at, step) in layout.steps.iter().zip(&unit.steps) {
+                put(*at, step);
+            }
+            put(layout.tail, &unit.tail);
+        }
+    }
+}
+
+/// Whether the segments that were read are those that were sent, and fit each other.
+fn check_status(
+    plan: &UnitPlan,
+    status: Status,
+    segments: &Segments,
+    read: &[usize],
+) -> Result<(), CodeError> {
+    for &index in read {
+        let bytes = segments.unit.segment(index).map_or(0, <[u8]>::len);
+        if status.checksum(number(plan, index), bytes) != segments.sums.get(index).copied() {
+            return Err(CodeError::Checksum(index));
+        }
+    }
+    if let Some((tile, group)) = status.refusal() {
+        return Err(CodeError::Refused(tile, group));
+    }
+    if status.unfit != u32::MAX {
+        return Err(CodeError::Unfit(status.unfit));
+    }
+    Ok(())
 }
 
 impl Coder for GpuCoder {
@@ -374,8 +426,8 @@ impl Coder for GpuCoder {
         cache: &Cache,
         with_tail: bool,
     ) -> Result<Segments, CodeError> {
-        let (work, status) = self.make(plan, order, cache, with_tail)?;
-        self.collect(&work, status)
+        let units = [InCache { plan, order, cache }];
+        Ok(self.split_all(&units, with_tail)?.pop().unwrap_or_default())
     }
 
     fn merge(
@@ -386,13 +438,12 @@ impl Coder for GpuCoder {
         cache: &mut Cache,
     ) -> Result<(), CodeError> {
         check_lengths(plan, &segments.unit, steps)?;
-        let work = self.begin(plan, order, steps, &cache.place)?;
-        self.upload(&work, cache, Some(&segments.unit))?;
-        let extents = work
-            .launch
-            .left_out(Some(segments.unit.head.len()), false)?;
+        let it = InCache { plan, order, cache };
         let read: Vec<usize> = (0..=steps).collect();
-        self.decode(&work, "lynx_merge", (segments, &read), extents)
+        let head = segments.unit.head.len();
+        self.decode(it, ("lynx_merge", steps), (segments, &read), |launch| {
+            launch.left_out(Some(head), false)
+        })
     }
 
     fn restore(
@@ -407,8 +458,7 @@ impl Coder for GpuCoder {
         if tail < plan.tiles().count() * 4 || tail > plan.segment_bound(plan.segments() - 1) {
             return Err(CodeError::Length("the tail"));
         }
-        let work = self.begin(plan, order, plan.steps(), &cache.place)?;
-        self.upload(&work, cache, Some(&segments.unit))?;
+        let it = InCache { plan, order, cache };
         let read: Vec<usize> = (0..plan.segments()).collect();
         // The tail's length is told with the unit, so that one recording does for all.
         let whole = |&index: &usize| match number(plan, index) {
@@ -420,7 +470,8 @@ impl Coder for GpuCoder {
                     .unwrap_or(0),
             },
         };
-        let extents = Extents::new(&read.iter().map(whole).collect::<Vec<_>>());
-        self.decode(&work, "lynx_restore", (segments, &read), extents)
+        let all = Extents::new(&read.iter().map(whole).collect::<Vec<_>>());
+        let kernel = ("lynx_restore", plan.steps());
+        self.decode(it, kernel, (segments, &read), |_| Ok(all))
     }
 }

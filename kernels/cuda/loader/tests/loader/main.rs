@@ -97,6 +97,14 @@ fn a_bench_measures_what_the_processor_would_make() {
 }
 
 #[test]
+fn a_layers_k_and_v_are_one_launch() {
+    fake::run_in_orders(
+        "on_gpu::k_and_v_are_coded_as_the_processor_codes_them_in_one_launch",
+        0..4,
+    );
+}
+
+#[test]
 fn memory_goes_from_process_to_process_as_a_descriptor() {
     fake::run("sharing::a_descriptor_maps_the_same_memory_again");
     fake::run("sharing::a_descriptor_is_of_its_memory_alone");

@@ -2,7 +2,7 @@
 
 use lynx_cuda::{
     Cache, Captured, Choice, CodeError, Coder, Device, DriverError, GpuCoder, Images, Imported,
-    InFlight, Memory, Options, Pass, Pinned, Place, Processor, Stream, Trial, Which, Why,
+    InCache, InFlight, Memory, Options, Pass, Pinned, Place, Processor, Stream, Trial, Which, Why,
     bf16_of_fp16, choose, fp16_of_bf16,
 };
 use lynx_gpu::Pages;
@@ -394,6 +394,41 @@ fn each_plan_is_recorded_once() {
     // Memory for the larger plan may have come after the smaller one's.
     assert_eq!(after[1], after[2]);
     assert!(after[0] <= 6 && after[1] <= 9, "{after:?}");
+}
+
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn k_and_v_are_coded_as_the_processor_codes_them_in_one_launch() {
+    let (device, images) = device();
+    let mut random = Random::new(17);
+    let mut gpu = GpuCoder::new(&device, images, BUDGET).unwrap();
+    for whole in [true, false] {
+        let before = gpu.recorded();
+        // Of one head's size; escaped groups are among them.
+        for style in (1..STYLES).step_by(4) {
+            let cases = Kind::ALL.map(|kind| case(&mut random, style, kind, whole));
+            let caches = cases.each_ref().map(|case| {
+                let mut source = OnGpu::new(&device, &case.plan, 32);
+                source.write(gpu.stream(), &case.plan, &case.blocks);
+                (source.cache(), source)
+            });
+            let units = [0, 1].map(|at: usize| InCache {
+                plan: &cases[at].plan,
+                order: &cases[at].order,
+                cache: &caches[at].0,
+            });
+            for with_tail in [true, false] {
+                let found = gpu.split_all(&units, with_tail).unwrap();
+                let expected = cases.each_ref().map(|case| {
+                    let (plan, order) = (&case.plan, &case.order);
+                    let made = processor().split(plan, order, &case.blocks, with_tail);
+                    made.unwrap()
+                });
+                assert!(found == expected, "style {style}");
+            }
+        }
+        assert_eq!(gpu.recorded() - before, 2, "with tails and without");
+    }
 }
 
 #[test]

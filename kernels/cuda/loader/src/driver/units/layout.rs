@@ -5,7 +5,8 @@ use lynx_kernels::{Kind, UnitBuffer, UnitPlan};
 
 use super::CodeError;
 
-/// A unit's memory in the arena: offsets in bytes.
+/// A unit's memory in the arena: offsets in bytes. What units are told comes first, then their segments.
+#[derive(Default)]
 pub(super) struct Layout {
     pub(super) unit: usize,
     pub(super) table: usize,
@@ -17,32 +18,61 @@ pub(super) struct Layout {
     pub(super) head: usize,
     pub(super) steps: Vec<usize>,
     pub(super) tail: usize,
+}
+
+/// The arena's bytes from its beginning on.
+pub(super) struct Arena {
     pub(super) end: usize,
 }
 
+impl Arena {
+    /// With the structures of so many units, which are where recorded launches look for them.
+    pub(super) fn of_units(count: usize) -> Self {
+        let end = count * UNIT_BYTES;
+        Self { end }
+    }
+
+    fn take(&mut self, bytes: usize) -> usize {
+        let at = self.end;
+        self.end = (at + bytes).next_multiple_of(ALIGNMENT);
+        at
+    }
+}
+
+const ALIGNMENT: usize = 256;
+const UNIT_BYTES: usize = size_of::<Unit>().next_multiple_of(ALIGNMENT);
+
 impl Layout {
-    pub(super) fn new(plan: &UnitPlan, launch: &Launch, pages: usize) -> Self {
-        let mut end = 0usize;
-        let mut take = |bytes: usize| {
-            let at = end;
-            end = (end + bytes).next_multiple_of(256);
-            at
-        };
+    /// What the unit of this number is told, with a table of so many pages.
+    pub(super) fn new(
+        arena: &mut Arena,
+        number: usize,
+        (plan, launch): (&UnitPlan, &Launch),
+        pages: usize,
+    ) -> Self {
         let entries = plan.shape().kv_heads * plan.shape().head_dim;
         Self {
-            unit: take(size_of::<Unit>()),
-            table: take(pages * 4),
-            places: take(entries * 8 * 2),
-            cuts: take(entries * 2),
-            owners: take(launch.owners().len()),
-            status: take(size_of::<Status>()),
-            published: take((plan.tiles().count() + 1) * 4),
-            head: take(plan.head_bound()),
-            steps: (0..plan.steps())
-                .map(|step| take(plan.step_bytes(step)))
+            unit: number * UNIT_BYTES,
+            table: arena.take(pages * 4),
+            places: arena.take(entries * 8 * 2),
+            cuts: arena.take(entries * 2),
+            owners: arena.take(launch.owners().len()),
+            status: arena.take(size_of::<Status>()),
+            published: arena.take((plan.tiles().count() + 1) * 4),
+            ..Self::default()
+        }
+    }
+
+    /// Its segments.
+    pub(super) fn with_segments(self, arena: &mut Arena, plan: &UnitPlan) -> Self {
+        let steps = 0..plan.steps();
+        Self {
+            head: arena.take(plan.head_bound()),
+            steps: steps
+                .map(|step| arena.take(plan.step_bytes(step)))
                 .collect(),
-            tail: take(plan.segment_bound(plan.segments() - 1)),
-            end,
+            tail: arena.take(plan.segment_bound(plan.segments() - 1)),
+            ..self
         }
     }
 }

@@ -7,9 +7,9 @@ use super::super::Captured;
 /// How many are kept: for K and V of a prompt's middle and of its ends, each split, merged to some depths and restored.
 const MOST: usize = 24;
 
-/// What is recorded.
+/// What is recorded of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Recipe {
+pub(super) struct Part {
     pub(super) build: String,
     pub(super) launch: Launch,
     /// With the units' rows of raw tokens, where the build has them; then without.
@@ -17,6 +17,9 @@ pub(super) struct Recipe {
     /// What of the checksums is added after.
     pub(super) sums: Option<Extents>,
 }
+
+/// What is recorded: the parts of one unit, or of several.
+pub(super) type Recipe = Vec<Part>;
 
 /// The recordings, the one that was used last behind the others.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use lynx_gpu::Status;
 use lynx_kernels::{LayerOrder, UnitBuffer, UnitPlan, checksum};
 
 use super::layout::{head_len, number};
-use super::{Cache, CodeError, GpuCoder, Pinned, Work};
+use super::{Cache, CodeError, GpuCoder, InCache, Pinned, Work};
 use crate::coder::Segments;
 use crate::driver::Registered;
 
@@ -75,11 +75,15 @@ impl GpuCoder {
         with_tail: bool,
         to: &mut [u8],
     ) -> Result<Vec<Placed>, CodeError> {
-        let (work, status) = self.make(plan, order, cache, with_tail)?;
+        let units = [InCache { plan, order, cache }];
+        let (works, statuses) = self.make(&units, with_tail)?;
+        let (Some(work), Some(&status)) = (works.first(), statuses.first()) else {
+            return Ok(Vec::new());
+        };
         let count = plan.segments() - usize::from(!with_tail);
         // Their length is in the head itself, and they are rare: the head takes the detour.
         if status.escaped > 0 {
-            let made = self.collect(&work, status)?;
+            let made = self.collect(&works, &statuses)?.pop().unwrap_or_default();
             let segments = (0..count).filter_map(|index| made.unit.segment(index));
             let placed = lay_out(segments.clone().map(<[u8]>::len), &made.sums, to.len())?;
             for (place, bytes) in placed.iter().zip(segments) {
@@ -109,54 +113,78 @@ impl GpuCoder {
         Ok(placed)
     }
 
-    /// Splits a unit, and leaves its segments in the arena.
-    pub(super) fn make<'a>(
+    /// As [`Coder::split`](crate::Coder::split), of several units in one launch: a layer's K and V.
+    ///
+    /// # Errors
+    /// As for a split, of any of them.
+    pub fn split_all(
         &mut self,
-        plan: &'a UnitPlan,
-        order: &'a LayerOrder,
-        cache: &Cache,
+        units: &[InCache<'_>],
         with_tail: bool,
-    ) -> Result<(Work<'a>, Status), CodeError> {
-        let work = self.begin(plan, order, plan.steps(), &cache.place)?;
-        self.upload(&work, cache, None)?;
-        self.run_split(&work, with_tail)?;
-        let status = self.status(&work)?;
-        if status.escaped > 0 {
-            self.plan(&work, "lynx_escape", false)?;
+    ) -> Result<Vec<Segments>, CodeError> {
+        let (works, statuses) = self.make(units, with_tail)?;
+        self.collect(&works, &statuses)
+    }
+
+    /// Splits units, and leaves their segments in the arena.
+    fn make<'a>(
+        &mut self,
+        units: &[InCache<'a>],
+        with_tail: bool,
+    ) -> Result<(Vec<Work<'a>>, Vec<Status>), CodeError> {
+        let (works, told) = self.begin(units, None)?;
+        self.upload(&works, &told, None)?;
+        self.run_split(&works, with_tail)?;
+        let statuses = self.statuses(&works)?;
+        for (work, status) in works.iter().zip(&statuses) {
+            if status.escaped > 0 {
+                self.plan(work, "lynx_escape", false)?;
+            }
         }
-        Ok((work, status))
+        Ok((works, statuses))
     }
 
     /// What it has made, as segments of their own.
-    pub(super) fn collect(
+    fn collect(
         &mut self,
-        work: &Work<'_>,
-        status: Status,
-    ) -> Result<Segments, CodeError> {
-        let (plan, layout) = (work.plan, &work.layout);
-        let pieces = work.pieces(status);
-        let bytes = self.download(&pieces)?;
+        works: &[Work<'_>],
+        statuses: &[Status],
+    ) -> Result<Vec<Segments>, CodeError> {
+        let each = works.iter().zip(statuses);
+        let all: Vec<_> = each.map(|(work, status)| work.pieces(*status)).collect();
+        let bytes = self.download(&all.concat())?;
         let piece = |&(at, len): &(usize, usize)| bytes[at..][..len].to_vec();
-        let tail = pieces.len() - 1;
-        let mut unit = UnitBuffer {
-            head: piece(&pieces[0]),
-            steps: pieces[1..tail].iter().map(piece).collect(),
-            tail: piece(&pieces[tail]),
-        };
-        let mut sums = work.sums(status, &pieces);
-        let escaped = head_len(plan, &unit.head) - plan.head_bytes();
-        if escaped > 0 {
-            let at = layout.head + plan.head_bytes();
-            let bytes = self.download(&[(at, escaped)])?;
-            unit.head.extend_from_slice(&bytes[at..][..escaped]);
-            // So rare that the processor may read it again.
-            sums[0] = checksum(&unit.head);
+        let each = works.iter().zip(statuses).zip(&all);
+        let mut made: Vec<_> = each
+            .map(|((work, status), pieces)| {
+                let tail = pieces.len() - 1;
+                let unit = UnitBuffer {
+                    head: piece(&pieces[0]),
+                    steps: pieces[1..tail].iter().map(piece).collect(),
+                    tail: piece(&pieces[tail]),
+                };
+                let sums = work.sums(*status, pieces);
+                Segments { unit, sums }
+            })
+            .collect();
+        for (work, Segments { unit, sums }) in works.iter().zip(&mut made) {
+            let plan = work.plan;
+            let escaped = head_len(plan, &unit.head) - plan.head_bytes();
+            if escaped > 0 {
+                let at = work.layout.head + plan.head_bytes();
+                let bytes = self.download(&[(at, escaped)])?;
+                unit.head.extend_from_slice(&bytes[at..][..escaped]);
+                // So rare that the processor may read it again.
+                sums[0] = checksum(&unit.head);
+            }
         }
-        Ok(Segments { unit, sums })
+        Ok(made)
     }
 
     /// The coder's pinned memory, of at least so many bytes.
     pub(super) fn pinned(&mut self, bytes: usize) -> Result<Pinned, CodeError> {
+        // Left where what was to come after it has failed: it waits when dropped.
+        self.going_up = None;
         let pinned = self.pinned.take();
         if let Some(pinned) = pinned.filter(|it| it.as_slice().len() >= bytes) {
             return Ok(pinned);
