@@ -307,6 +307,11 @@ impl Trial {
         Ok(read(&self.source)?.as_slice() == read(&self.sink)?.as_slice())
     }
 
+    /// What merges and restorations write.
+    pub const fn sink(&self) -> &Memory {
+        &self.sink
+    }
+
     /// Copies `bytes` of values to pinned host memory, which is what coding on the processor would begin with.
     ///
     /// # Errors

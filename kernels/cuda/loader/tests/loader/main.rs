@@ -67,6 +67,16 @@ fn nothing_is_there_before_somebody_waits() {
 }
 
 #[test]
+fn a_copy_that_is_refused_half_way_leaves_nothing_under_way() {
+    fake::run_in_orders("order::what_was_begun_is_over_when_a_copy_is_refused", 0..4);
+}
+
+#[test]
+fn a_bench_takes_the_time_of_work_that_is_done() {
+    fake::run_in_orders("order::a_pass_is_over_when_it_returns", 0..8);
+}
+
+#[test]
 fn segments_go_into_registered_memory_without_a_detour() {
     fake::run_in_orders("registered::a_split_comes_where_it_is_wanted", 0..4);
 }
@@ -87,6 +97,14 @@ fn units_of_one_plan_are_recorded_once() {
 }
 
 #[test]
+fn a_layers_k_and_v_are_one_launch() {
+    fake::run_in_orders(
+        "on_gpu::k_and_v_are_coded_as_the_processor_codes_them_in_one_launch",
+        0..4,
+    );
+}
+
+#[test]
 fn what_is_recorded_neither_waits_nor_allocates() {
     fake::run("on_gpu::a_split_is_recorded_and_repeated_as_launches_alone");
 }
@@ -94,14 +112,6 @@ fn what_is_recorded_neither_waits_nor_allocates() {
 #[test]
 fn a_bench_measures_what_the_processor_would_make() {
     fake::run("on_gpu::what_is_measured_is_what_the_processor_makes");
-}
-
-#[test]
-fn a_layers_k_and_v_are_one_launch() {
-    fake::run_in_orders(
-        "on_gpu::k_and_v_are_coded_as_the_processor_codes_them_in_one_launch",
-        0..4,
-    );
 }
 
 #[test]

@@ -60,6 +60,10 @@ impl OnGpu {
         unsafe { Cache::new(self.memory.address(), self.place.clone()) }
     }
 
+    pub(crate) fn parts(&self) -> (u64, Place) {
+        (self.memory.address(), self.place.clone())
+    }
+
     fn at(&self, position: u32, head: usize, channel: usize) -> usize {
         let pages = self.place.pages;
         let (page, slot) = (
