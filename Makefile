@@ -25,7 +25,7 @@ CARGO := cargo
 LYNX := $(CARGO) run --quiet --release -p lynx --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-metrics test-cluster test-cuda test-faults test-rdma test-vllm bench bench-vllm bench-peers bench-operator soak lint images model fuzz fuzz-all profile toolchain build
+.PHONY: help demo test test-metrics test-cluster test-neighbours test-cuda test-faults test-rdma test-vllm bench bench-vllm bench-peers bench-operator soak lint images model fuzz fuzz-all profile toolchain build
 
 help: ## List the verbs
 	@echo "make VERB, where VERB is one of"
@@ -63,6 +63,15 @@ test-cluster: toolchain model ## The tests on a real Kubernetes of one node, bui
 	    status=$$?; tests/cluster/control-plane down; exit $$status
 	@echo "  test      the journey, on a node"
 	@tests/cluster/end-to-end $(IMAGES:%=out/images/%.tar)
+
+test-neighbours: toolchain model ## On such a node, with cert-manager running and a firewall that enforces NetworkPolicies, built here
+	@scripts/need containerd runc cni ip tc nft iptables ipset nsenter openssl python3
+	@scripts/kube-tools
+	@scripts/kube-tools cert-manager kube-router
+	@echo "  images    for the tests"
+	@$(CARGO) xtask images --profile dev
+	@echo "  test      a deployment with its neighbours, on a node"
+	@tests/cluster/end-to-end --neighbours $(IMAGES:%=out/images/%.tar)
 
 test-cuda: toolchain ## The CUDA kernels without a GPU: run on the CPU against the codec, compiled for three GPUs within their budget
 	@scripts/need cc c++ python3 pip

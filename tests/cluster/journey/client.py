@@ -12,7 +12,7 @@ from types import TracebackType
 from .kubectl import Unmet
 
 # Longer than any answer here takes on a machine that has other things to do.
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 def ask(url: str, text: str, tokens: int, trace: str = "") -> str:

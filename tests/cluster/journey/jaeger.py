@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .kubectl import Unmet
+from .kubectl import Unmet, look
 
 CONFIG = Path(__file__).parent.parent / "jaeger.yaml"
 # OpenTelemetry's own port.
 OTLP_GRPC = 4317
 QUERY = 16686
 HEALTH = 13133
-
-# Spans are sent in batches, some seconds after they ended.
-PATIENCE_S = 60
-INTERVAL_S = 0.2
 
 
 @contextmanager
@@ -103,12 +98,3 @@ def page(url: str) -> bytes:
     with suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=5) as reply:
         return reply.read()
     return b""
-
-
-def look(reached: Callable[[], object], what: str) -> None:
-    """Looks until it is so: Jaeger can't be told to say when."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not reached():
-        if time.monotonic() > deadline:
-            raise Unmet(f"Not within {PATIENCE_S} s: {what}")
-        time.sleep(INTERVAL_S)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 Object = dict[str, Any]
 
 # What a slow machine gets for a change that a user would wait for.
-PATIENCE_S = 180
+PATIENCE_S = 300
+# Between two looks at something that nobody can be told to watch.
+INTERVAL_S = 0.2
 
 
 class Unmet(Exception):
@@ -51,6 +54,15 @@ def refusal(manifest: Object) -> str:
     except Unmet as complaint:
         return str(complaint)
     raise Unmet(f"The API server takes {json.dumps(manifest)}")
+
+
+def look(reached: Callable[[], object], what: str, patience: float = PATIENCE_S) -> None:
+    """Looks until it is so. Raises Unmet if it takes too long."""
+    deadline = time.monotonic() + patience
+    while not reached():
+        if time.monotonic() > deadline:
+            raise Unmet(f"Not within {patience:.0f} s: {what}")
+        time.sleep(INTERVAL_S)
 
 
 def watch(what: str, reached: Callable[[Object], bool], kind: str, name: str, patience: float = PATIENCE_S) -> Object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import secrets
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from . import jaeger
 from .client import Load, ask
-from .kubectl import Object, Unmet, apply, condition, get, kubectl, read, refusal, run, watch
+from .kubectl import PATIENCE_S, Object, Unmet, apply, condition, get, kubectl, look, read, refusal, run, watch
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "lynx"
@@ -22,7 +23,11 @@ NODE = ROOT / "tests" / "cluster" / "node"
 
 NAMESPACE = "default"
 SYSTEM = "lynx-system"
+# Where agents have their metrics.
+METRICS = 8080
 LYNX = "lynxdeployments"
+# Of kubectl and helm.
+TIMEOUT = f"--timeout={PATIENCE_S}s"
 
 # A link on which a prompt takes longer to arrive than to be computed, even on a slow machine.
 NARROW = "5mbit"
@@ -31,6 +36,8 @@ NARROW_BITS_PER_SECOND = 8_000_000
 # Far below what a pair of virtual interfaces carries, and above what a prefill makes on such a machine.
 WIDE_BITS_PER_SECOND = 100_000_000
 WIDE_ANCHOR = 3
+# The anchor's width follows a link in minutes.
+THROTTLE_PATIENCE_S = 600
 
 
 @dataclass(frozen=True)
@@ -67,8 +74,8 @@ class Journey:
         (only,) = self.pods(role)
         return only["metadata"]["name"]
 
-    def watch(self, what: str, reached: Callable[[Object], bool]) -> Object:
-        return watch(what, reached, LYNX, self.name)
+    def watch(self, what: str, reached: Callable[[Object], bool], patience: float = PATIENCE_S) -> Object:
+        return watch(what, reached, LYNX, self.name, patience)
 
     def compare(self, exchange: Exchange) -> None:
         """Asks the Service. Raises Unmet if it answers something else than the model alone."""
@@ -93,8 +100,8 @@ class Journey:
 def install(journey: Journey) -> None:
     """helm install brings the operator up"""
     spans = f"--set=otlpEndpoint=http://{journey.address}:{jaeger.OTLP_GRPC}"
-    run("helm", "install", "lynx", str(CHART), "--namespace", SYSTEM, "--create-namespace", "--wait", "--timeout=3m", spans)
-    run("helm", "test", "lynx", "--namespace", SYSTEM, "--timeout=1m")
+    run("helm", "install", "lynx", str(CHART), "--namespace", SYSTEM, "--create-namespace", "--wait", TIMEOUT, spans)
+    run("helm", "test", "lynx", "--namespace", SYSTEM, TIMEOUT)
 
 
 def deploy(journey: Journey) -> None:
@@ -107,6 +114,8 @@ def deploy(journey: Journey) -> None:
     journey.watch("one pod of each role is ready", lambda seen: available(seen) and ready(seen) == (1, 1))
     service = get("services", journey.name)
     journey.url = f"http://{service['spec']['clusterIP']}"
+    # A pod is ready before kube-proxy knows of it.
+    look(lambda: jaeger.page(f"{journey.url}/v1/models"), "the Service answers")
 
 
 def answer(journey: Journey) -> None:
@@ -155,8 +164,9 @@ def throttle(journey: Journey) -> None:
     def follows(seen: Object) -> bool:
         return anchor(seen) < journey.anchor and seen["status"]["link"]["rateBitsPerSecond"] < NARROW_BITS_PER_SECOND
 
+    # Each request takes ten seconds of that link, and the anchor changes once a minute at most.
     with journey.link(NARROW), Load(journey.url, clients=1, tokens=16, words=300):
-        journey.watch(f"the anchor is narrower than {journey.anchor} bits", follows)
+        journey.watch(f"the anchor is narrower than {journey.anchor} bits", follows, THROTTLE_PATIENCE_S)
 
 
 def scale(journey: Journey) -> None:
@@ -176,10 +186,40 @@ def roll(journey: Journey) -> None:
     with Load(journey.url, clients=2, tokens=16, words=300):
         journey.patch({"engine": {"env": [{"name": "LYNX_ROLLED", "value": "once"}]}})
         journey.watch("a rollout goes on", lambda seen: "rollout" in seen["status"])
-        kubectl("delete", "pods", f"--namespace={SYSTEM}", "--selector=app.kubernetes.io/component=operator", "--wait=false")
+        restart_operator()
         journey.watch("it is over", lambda seen: rolled(seen) and seen["status"]["generationHash"] != hash_before)
     if any(before[role] & pods_by_role(journey)[role] for role in before):
         raise Unmet(f"Pods of the old generation are left: {before}, {pods_by_role(journey)}")
+
+
+def encrypt(journey: Journey) -> None:
+    """agents with certificates take over from agents in clear, and no request is lost"""
+    with Load(journey.url, clients=2, tokens=16, words=300):
+        journey.patch({"transfer": {"tls": {"mode": "OperatorCA"}}})
+        journey.watch("a rollout goes on", lambda seen: "rollout" in seen["status"])
+        journey.watch("it is over", rolled)
+
+
+def renew(journey: Journey) -> None:
+    """certificates that have aged are renewed in pods that go on, and no request is lost"""
+    for role in ("prefill", "decode"):
+        await_pods(journey, role, 1)
+    before = certificates(journey)
+    if not all(before.values()):
+        raise Unmet(f"Pods without certificates: {before}")
+    with Load(journey.url, clients=2, tokens=16, words=300):
+        name = f"{journey.name}-authority"
+        state = json.loads(base64.b64decode(get("secrets", name)["data"]["state.json"]))
+        state["leaf"]["from"] = 0
+        data = {"state.json": base64.b64encode(json.dumps(state).encode()).decode()}
+        kubectl("patch", "secrets", name, "--type=merge", f"--patch={json.dumps({'data': data})}")
+        # What it has read it takes to be so for a while.
+        restart_operator()
+        look(lambda: all(end > before.get(pod, end) for pod, end in certificates(journey).items()), "other certificates")
+        journey.compare(journey.wide)
+    after = certificates(journey)
+    if before.keys() != after.keys():
+        raise Unmet(f"Before: {before}, after: {after}")
 
 
 def roll_one(journey: Journey) -> None:
@@ -265,14 +305,14 @@ def misfit(journey: Journey) -> None:
         ended = [each["name"] for each in containers if each["restartCount"] or "terminated" in each["state"]]
         if ended:
             raise Unmet(f"Ended in {pod['metadata']['name']}: {ended}")
-    kubectl("delete", LYNX, name, "--wait", "--timeout=2m")
-    kubectl("wait", "--for=delete", "pods", f"--selector=lynx.dev/deployment={name}", "--timeout=2m")
+    kubectl("delete", LYNX, name, "--wait", TIMEOUT)
+    kubectl("wait", "--for=delete", "pods", f"--selector=lynx.dev/deployment={name}", TIMEOUT)
 
 
 def upgrade(journey: Journey) -> None:
     """helm upgrade with the same chart changes nothing that runs"""
     before = generations()
-    run("helm", "upgrade", "lynx", str(CHART), "--namespace", SYSTEM, "--wait", "--timeout=3m")
+    run("helm", "upgrade", "lynx", str(CHART), "--namespace", SYSTEM, "--wait", TIMEOUT)
     after = generations()
     if before != after:
         raise Unmet(f"Changed: {sorted(before.items() ^ after.items())}")
@@ -280,13 +320,13 @@ def upgrade(journey: Journey) -> None:
 
 def delete(journey: Journey) -> None:
     """kubectl delete leaves nothing of the deployment"""
-    kubectl("delete", LYNX, journey.name, "--wait", "--timeout=2m")
+    kubectl("delete", LYNX, journey.name, "--wait", TIMEOUT)
     await_nothing(NAMESPACE)
 
 
 def uninstall(journey: Journey) -> None:
     """helm uninstall leaves nothing of the operator"""
-    run("helm", "uninstall", "lynx", "--namespace", SYSTEM, "--wait", "--timeout=2m")
+    run("helm", "uninstall", "lynx", "--namespace", SYSTEM, "--wait", TIMEOUT)
     await_nothing(SYSTEM)
     left = kubectl(
         "get",
@@ -308,6 +348,8 @@ STEPS = [
     throttle,
     scale,
     roll,
+    encrypt,
+    renew,
     roll_one,
     stall,
     autoscale,
@@ -328,6 +370,21 @@ def rolled(seen: Object) -> bool:
     status = seen["status"]
     newest = status["observedGeneration"] == seen["metadata"]["generation"] and "rollout" not in status
     return newest and condition(seen, "Progressing").get("reason") == "Complete"
+
+
+def restart_operator() -> None:
+    kubectl("delete", "pods", f"--namespace={SYSTEM}", "--selector=app.kubernetes.io/component=operator", "--wait=false")
+
+
+def certificates(journey: Journey) -> dict[str, float]:
+    """When each pod's certificate ends, as its agent says; 0 where it has none, or says nothing."""
+    series = "lynx_tls_certificate_expiry_timestamp_seconds"
+    ends = {}
+    for pod in (*journey.pods("prefill"), *journey.pods("decode")):
+        text = jaeger.page(f"http://{pod['status']['podIP']}:{METRICS}/metrics").decode()
+        values = (float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(series))
+        ends[pod["metadata"]["name"]] = next(values, 0.0)
+    return ends
 
 
 def pods_by_role(journey: Journey) -> dict[str, set[str]]:
@@ -354,12 +411,7 @@ def anchor(seen: Object) -> float:
 
 def await_pods(journey: Journey, role: str, count: int) -> None:
     """Waits until the pods that were drained are gone, not only told to go."""
-    going = [pod["metadata"]["name"] for pod in journey.pods(role) if "deletionTimestamp" in pod["metadata"]]
-    if going:
-        kubectl("wait", "--for=delete", *(f"pod/{name}" for name in going), "--timeout=2m")
-    left = [pod["metadata"]["name"] for pod in journey.pods(role)]
-    if len(left) != count:
-        raise Unmet(f"There should be {count} {role} pods: {left}")
+    look(lambda: len(journey.pods(role)) == count, f"there are {count} {role} pods")
 
 
 def generations() -> dict[str, str]:
@@ -383,6 +435,6 @@ def await_nothing(namespace: str) -> None:
     listed = kubectl("get", ",".join(kinds), f"--namespace={namespace}", "--output=name", "--ignore-not-found").split()
     going = [each for each in listed if each not in KEPT and not any(each.startswith(kind) for kind in KEPT_KINDS)]
     if going:
-        command = ["kubectl", "wait", "--for=delete", *going, f"--namespace={namespace}", "--timeout=2m"]
+        command = ["kubectl", "wait", "--for=delete", *going, f"--namespace={namespace}", TIMEOUT]
         if subprocess.run(command, capture_output=True, check=False).returncode != 0:
             raise Unmet(f"Left in {namespace}: {going}")

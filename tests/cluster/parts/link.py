@@ -1,4 +1,4 @@
-"""The links of the pods: how fast each may be."""
+"""The links of the pods: how fast each may be, and what goes over them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,23 @@ def throttle(supervisor: int, pod: str, rate: str) -> None:
         subprocess.run([*tc, "add", "dev", device, "root", *limit], capture_output=True, check=True, text=True)
 
 
+def within(supervisor: int, pod: str) -> list[str]:
+    """What a command begins with that runs in the network of the pod, a NAMESPACE/NAME."""
+    node = Path(f"/proc/{supervisor}/root")
+    sandbox = next(each["sandbox"] for each in interfaces(node, pod) if "sandbox" in each)
+    return ["nsenter", f"--net={node / 'run/netns' / Path(sandbox).name}", "--"]
+
+
 def host_end(node: Path, pod: str) -> str:
-    """The node's end of a pod's link, as the CNI library's cache in the node's files has it. Raises NoSuchPod."""
+    """The node's end of a pod's link."""
+    return next(each["name"] for each in interfaces(node, pod) if each["name"].startswith("veth"))
+
+
+def interfaces(node: Path, pod: str) -> list[dict[str, str]]:
+    """Both ends of a pod's link, as the CNI library's cache in the node's files has them. Raises NoSuchPod."""
     for file in (node / "var/lib/cni/results").glob("pods-*-eth0"):
         result = json.loads(file.read_text())
         arguments = dict(result["cniArgs"])
         if f"{arguments['K8S_POD_NAMESPACE']}/{arguments['K8S_POD_NAME']}" == pod:
-            return next(each["name"] for each in result["result"]["interfaces"] if each["name"].startswith("veth"))
+            return result["result"]["interfaces"]
     raise NoSuchPod(f"There is no pod {pod} with an address on the node: see `kubectl get pods -A -o wide`.")

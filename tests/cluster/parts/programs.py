@@ -22,7 +22,7 @@ CONFIG = Path(__file__).parent.parent / "config"
 # By default controllers ask 20 times a second at most: with hundreds of deployments that alone would be measured.
 UNHURRIED = ["--kube-api-qps=500", "--kube-api-burst=1000"]
 
-TOOLS = ["kube", "etcd", "coredns", "helm", "jaeger"]
+TOOLS = ["kube", "etcd", "coredns", "helm", "jaeger", "cert-manager", "kube-router"]
 
 # Where distributions keep the CNI plugins: Debian's package, and the place that the CNI project's own archive names.
 CNI_PROGRAMS = [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
