@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{KeyToPath, Secret, SecretVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{KeyToPath, Pod, Secret, SecretVolumeSource, Volume};
 use kube::ResourceExt as _;
 use lynx_crds::LynxDeployment;
 use lynx_crds::spec::TlsMode;
@@ -33,9 +33,32 @@ pub fn secret_name(object: &LynxDeployment) -> Option<String> {
     let tls = &object.spec.transfer.tls;
     match tls.mode {
         TlsMode::Disabled | TlsMode::CertManager => None,
-        TlsMode::OperatorCa => Some(format!("{}-tls", object.name_any())),
+        TlsMode::OperatorCa => Some(issued(object)),
         TlsMode::Secret => tls.secret_name.clone(),
     }
+}
+
+/// Whether the agent of a pod that was made for another spec can still come to the operator: it goes on by TLS, or in clear, as
+/// it began, and deployments take one of these.
+pub fn can_come(object: &LynxDeployment, pod: &Pod) -> bool {
+    let volumes = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
+    let mounted = volumes
+        .filter(|volume| is_certificates(volume))
+        .find_map(|volume| volume.secret.as_ref()?.secret_name.clone());
+    let by_tls = object.spec.transfer.tls.mode == TlsMode::OperatorCa;
+    mounted == secret_name(object) || (mounted == Some(issued(object))) == by_tls
+}
+
+/// Whether a volume has an agent's certificates.
+pub fn is_certificates(volume: &Volume) -> bool {
+    volume.name == VOLUME
+}
+
+fn issued(object: &LynxDeployment) -> String {
+    format!("{}-tls", object.name_any())
 }
 
 /// The Secret of certificates that the operator issued.
@@ -47,11 +70,7 @@ pub(super) fn secret(object: &LynxDeployment, state: &State) -> Secret {
         .map(|(file, text)| (file.to_owned(), ByteString(text.clone().into_bytes())))
         .collect();
     Secret {
-        metadata: names::metadata(
-            object,
-            format!("{}-tls", object.name_any()),
-            names::labels(object),
-        ),
+        metadata: names::metadata(object, issued(object), names::labels(object)),
         type_: Some("kubernetes.io/tls".into()),
         data: Some(data),
         ..Secret::default()
@@ -77,4 +96,52 @@ pub(super) fn volume(inputs: &Inputs<'_>) -> Option<Volume> {
         }),
         ..Volume::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(tls: &Value) -> LynxDeployment {
+        let object = json!({
+            "apiVersion": "lynx.dev/v1alpha1", "kind": "LynxDeployment", "metadata": {"name": "smol"},
+            "spec": {
+                "model": {"name": "smol", "source": {"hostPath": {"path": "/m"}}},
+                "engine": {"type": "Embedded"},
+                "transfer": {"tls": tls},
+            },
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn pod(secret: Option<String>) -> Pod {
+        let volume = secret.map(|name| json!({"name": "tls", "secret": {"secretName": name}}));
+        let volumes = Vec::from_iter(volume);
+        serde_json::from_value(json!({"spec": {"containers": [], "volumes": volumes}})).unwrap()
+    }
+
+    #[test]
+    fn agents_go_on_as_they_began_and_can_come_where_that_is_still_taken() {
+        let clear = json!({"mode": "Disabled"});
+        let others = json!({"mode": "Secret", "secretName": "mine"});
+        // Somebody else's, by the name that the operator's would have.
+        let confusing = json!({"mode": "Secret", "secretName": "smol-tls"});
+        let ours = json!({"mode": "OperatorCA"});
+        for (then, now, can) in [
+            (&clear, &clear, true),
+            (&clear, &others, true),
+            (&others, &clear, true),
+            (&confusing, &confusing, true),
+            (&ours, &ours, true),
+            (&clear, &ours, false),
+            (&others, &ours, false),
+            (&ours, &clear, false),
+            (&ours, &others, false),
+        ] {
+            let pod = pod(secret_name(&object(then)));
+            assert_eq!(can_come(&object(now), &pod), can, "{then} {now}");
+        }
+    }
 }

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Caches, Collector, Fed, Kind};
 use crate::build::names::MANAGER;
+use crate::build::tls;
 use crate::metrics::Metrics;
 use crate::reconcile::Context;
 use crate::scaling::drain::{DELETION_COST, DRAIN_UNTIL};
@@ -141,9 +142,12 @@ impl Lean for Pod {
         if let Some(annotations) = &mut metadata.annotations {
             annotations.retain(|name, _| name == DRAIN_UNTIL || name == DELETION_COST);
         }
-        let node_name = self.spec.take().and_then(|spec| spec.node_name);
-        self.spec = Some(PodSpec {
-            node_name,
+        self.spec = self.spec.take().map(|spec| PodSpec {
+            node_name: spec.node_name,
+            volumes: spec.volumes.and_then(|all| {
+                let certificates = all.into_iter().find(tls::is_certificates);
+                certificates.map(|volume| vec![volume])
+            }),
             ..PodSpec::default()
         });
         self.status = self.status.take().map(|status| PodStatus {

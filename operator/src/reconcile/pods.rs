@@ -132,6 +132,7 @@ fn world(object: &LynxDeployment, context: &Context, key: &Key, children: &Child
     };
     context.hub.with(key, |registry, now| {
         let seen = Seen {
+            object,
             context,
             registry,
             key,
@@ -151,6 +152,7 @@ fn world(object: &LynxDeployment, context: &Context, key: &Key, children: &Child
 
 /// What agents say, for a moment.
 struct Seen<'a> {
+    object: &'a LynxDeployment,
     context: &'a Context,
     registry: &'a Registry,
     key: &'a Key,
@@ -217,7 +219,7 @@ impl Seen<'_> {
         let number = |annotation: &str| pod.annotations().get(annotation).map(String::as_str);
         PodView {
             ready,
-            standing: self.standing(ready, agent, role),
+            standing: self.standing(pod, agent, role),
             agent: agent.map(|agent| AgentView {
                 draining: agent.report.draining,
                 in_flight: agent.report.in_flight,
@@ -228,11 +230,13 @@ impl Seen<'_> {
         }
     }
 
-    fn standing(&self, ready: bool, agent: Option<&Agent>, role: Role) -> Standing {
-        match (ready, agent) {
+    fn standing(&self, pod: &Pod, agent: Option<&Agent>, role: Role) -> Standing {
+        match (is_ready(pod), agent) {
             (false, _) => Standing::Idle,
             // Agents that were not told of an operator never join.
             (true, None) if self.context.config.agents_url().is_empty() => Standing::Works,
+            // Nor do those again that came another way, before this operator began: what the kubelet says must do.
+            (true, None) if !build::tls::can_come(self.object, pod) => Standing::Works,
             (true, None) => Standing::Unknown,
             (true, Some(agent)) if !agent.is_ready(self.now) => Standing::Idle,
             (true, Some(_)) if role == Role::Prefill => Standing::Works,
