@@ -344,7 +344,11 @@ fn an_engine_that_dies_under_requests_gives_each_a_clear_error_at_once() {
     read_until(&mut whole, "HTTP/1.1 503");
     read_until(&mut whole, "retry-after: 1");
     read_until(&mut whole, "the engine is gone: try again");
-    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
     drop(streamed.take(4096).read_to_string(&mut end));
     assert!(!end.contains("[DONE]"), "{end}");
     // Whoever asks now is told the same, and where nobody is, nothing runs on at the other node.
