@@ -1,5 +1,6 @@
 //! `lynx agent`: what the `lynx-agent` program does, and for a parent also what it comes to.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::process::ExitCode;
 
@@ -41,12 +42,15 @@ async fn attend(config: Config) -> Result<()> {
     let mut status = agent.status();
     tokio::select! {
         ended = agent.run(pending()) => Ok(ended?),
-        never = tell_states(&mut status) => Ok(never?),
+        // States end with the agent, and it is the agent that says why.
+        Ok(never) = tell_states(&mut status) => match never {},
     }
 }
 
 /// Tells when an engine is refused, is attached, and when all links are up, each for the first time.
-async fn tell_states(status: &mut watch::Receiver<Status>) -> Result<(), watch::error::RecvError> {
+async fn tell_states(
+    status: &mut watch::Receiver<Status>,
+) -> Result<Infallible, watch::error::RecvError> {
     let first = status.wait_for(|status| status.ready || status.attach_error.is_some());
     let refused = first.await?.attach_error.clone();
     if let Some(why) = refused {

@@ -18,12 +18,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use futures::future::{FutureExt as _, select_all};
 use lynx_agent::config::Role;
+use lynx_ports::HeldAddress;
 use lynx_transport::emulate::{LinkOptions, Relay};
 use lynx_units::{BitRate, Width};
 use serde_json::{Value, json};
 
 use self::folder::Folder;
-use self::node::{ANY_PORT, Node, free_address};
+use self::node::{ANY_PORT, Node};
 use crate::run::{AnchorWidths, Event, Method, Scenario};
 
 /// How long to wait for the end of a process that may be what is wrong.
@@ -91,6 +92,8 @@ pub struct Cluster {
     decodes: Vec<Node>,
     /// To each prefill node.
     links: Vec<Arc<Relay>>,
+    /// Where those agents listen for links, again after each death of an engine.
+    _ports: Vec<HeldAddress>,
     /// Sockets, configurations and KV pools; held for its life, and dropped after the processes.
     folder: Folder,
 }
@@ -149,8 +152,11 @@ impl Cluster {
             Node::start(options, folder.path(), &name, config, &change).await
         };
         let (mut prefills, mut links, mut peers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ports = Vec::new();
         for index in 0..shape.prefills {
-            let data = free_address()?;
+            let port = HeldAddress::take()?;
+            let data = port.address();
+            ports.push(port);
             let mut listen = options.listen;
             if index > 0 {
                 listen.set_port(0);
@@ -184,6 +190,7 @@ impl Cluster {
             prefills,
             decodes,
             links,
+            _ports: ports,
             folder,
         })
     }

@@ -4,10 +4,11 @@
 mod support;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStderr, Stdio};
 use std::time::Duration;
 
+use lynx_ports::HeldAddress;
 use support::{Folder, lynx, model, signal, until, wait_at_most};
 
 /// Long enough for what a test does meanwhile.
@@ -34,14 +35,10 @@ impl Drop for Node {
     }
 }
 
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
-
 fn start(deadline: &str) -> Node {
     let folder = Folder::new();
-    let (drain, directory) = (free_address(), folder.path(""));
+    let held = HeldAddress::take().unwrap();
+    let (drain, directory) = (held.address(), folder.path(""));
     let config = folder.write(
         "agent.yaml",
         format!(

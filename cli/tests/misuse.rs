@@ -3,11 +3,16 @@
 
 mod support;
 
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
+use serde_json::json;
 use support::{Folder, lynx, model, text};
+
+/// Any that is free.
+const ANY_PORT: &str = "127.0.0.1:0";
 
 /// Runs the command, and checks its status and that its message holds all of `words`.
 fn refuses(arguments: &[&str], status: i32, words: &[&str]) {
@@ -159,6 +164,53 @@ fn a_port_in_use_is_named() {
         1,
         &[&address, "port 0"],
     );
+}
+
+/// The agent finds it out once an engine is there: by then its states are told, too, and end with it.
+#[test]
+fn an_attended_agent_whose_port_for_links_is_taken_says_which_it_is() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for _ in 0..3 {
+        let folder = Folder::new();
+        let (socket, directory) = (folder.path("engine.sock"), folder.path(""));
+        let config = folder.write(
+            "agent.yaml",
+            json!({
+                "role": "prefill",
+                "listen": {"http": ANY_PORT, "drain": ANY_PORT, "peer": ANY_PORT, "data": address},
+                "engine": {"socket": socket, "sharedDirectory": directory},
+            })
+            .to_string(),
+        );
+        let mut agent = lynx()
+            .args(["agent", "--attended", "--config", &config])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It says that it listens, so its socket is there.
+        let mut said = BufReader::new(agent.stdout.take().unwrap()).lines();
+        assert!(said.next().unwrap().unwrap().contains("listening"));
+        let mut engine = lynx()
+            .args(["engine", "--role", "prefill", "--name", "model"])
+            .args(["--socket", &socket, "--shared-directory", &directory])
+            .arg("--model")
+            .arg(model())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Its standard input must stay open: it ends with that.
+        let input = agent.stdin.take();
+        let output = support::wait_at_most(agent, Duration::from_secs(60));
+        drop(input);
+        engine.kill().unwrap();
+        engine.wait().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let problem = text(&output.stderr);
+        assert!(problem.contains(&address), "{problem}");
+    }
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! An agent and its engine.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -111,11 +110,6 @@ impl Node {
     pub(super) fn address(&self, what: &str) -> Result<&str> {
         text(&self.about, what)
     }
-}
-
-/// An address of this machine that nobody listens on. Somebody could until the agent does; it says so then.
-pub(super) fn free_address() -> Result<SocketAddr> {
-    Ok(std::net::TcpListener::bind(ANY_PORT)?.local_addr()?)
 }
 
 fn text<'a>(about: &'a Value, key: &str) -> Result<&'a str> {

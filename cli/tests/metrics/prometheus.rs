@@ -8,11 +8,11 @@
 )]
 
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use lynx_ports::HeldAddress;
 use reqwest::Client;
 use serde_json::{Value, json};
 
@@ -72,9 +72,8 @@ impl Prometheus {
         let file = folder.path().join("prometheus.yaml");
         // JSON is YAML.
         std::fs::write(&file, config.to_string()).unwrap();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        drop(listener);
+        let held = HeldAddress::take().unwrap();
+        let address = held.address().to_string();
         let process = Command::new(program("prometheus"))
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", folder.path().display()))

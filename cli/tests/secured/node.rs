@@ -7,11 +7,11 @@
 )]
 
 use std::io::{BufRead as _, BufReader};
-use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
+use lynx_ports::HeldAddress;
 use serde_json::{Value, json};
 
 use super::certificates::encrypt;
@@ -30,7 +30,8 @@ impl Node {
     /// Starts both; `config` says what the agent listens on beside HTTP.
     pub(crate) fn start(role: &str, mut config: Value) -> Self {
         let folder = Folder::new();
-        let http = free_address().to_string();
+        let held = HeldAddress::take().unwrap();
+        let http = held.address().to_string();
         config["role"] = json!(role);
         config["pod"] = json!({"name": role});
         config["listen"]["http"] = json!(http);
@@ -116,12 +117,6 @@ pub(crate) async fn examined(certificates: &Path, control: &str) -> String {
         text(&lynx().args(arguments).output().unwrap().stdout)
     });
     doctor.await.unwrap()
-}
-
-/// An address of this machine that nobody listens on.
-pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }
 
 /// What an agent tells of a metric: the sum of all lines that begin so.

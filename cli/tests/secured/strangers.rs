@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use lynx_agent::security::{Security, To, connect, incoming};
+use lynx_ports::HeldAddress;
 use lynx_tls::authority::{Authority, Request, write};
 use lynx_tls::{Credentials, UnixTime};
 use lynx_transport::{Clock, Dialler, LinkConfig, Listener, PeerInfo};
@@ -15,7 +16,7 @@ use tokio::net::TcpListener;
 use tonic::transport::Endpoint;
 
 use super::certificates::{NAME, encrypt, issued};
-use super::node::{Node, examined, figure, free_address};
+use super::node::{Node, examined, figure};
 
 /// What is said of a certificate of another authority by whoever refuses it, and to whom it is.
 const REFUSED: &str = "isn't signed by an authority in ca.crt";
@@ -99,10 +100,12 @@ struct World {
     decode: Node,
     control: SocketAddr,
     data: SocketAddr,
+    _held: [HeldAddress; 2],
 }
 
 fn world(certificates: &Path, announced: SocketAddr, mut peers: Vec<SocketAddr>) -> World {
-    let [control, data] = [free_address(), free_address()];
+    let held = [(); 2].map(|()| HeldAddress::take().unwrap());
+    let [control, data] = held.each_ref().map(HeldAddress::address);
     let listen = json!({"peer": control, "data": data, "announcedData": announced});
     let mut prefill = json!({"listen": listen});
     encrypt(&mut prefill, certificates);
@@ -116,6 +119,7 @@ fn world(certificates: &Path, announced: SocketAddr, mut peers: Vec<SocketAddr>)
         decode,
         control,
         data,
+        _held: held,
     }
 }
 

@@ -60,13 +60,12 @@ def driver_folder(folder: Path, library: str) -> Path:
     return folder
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+def held_port() -> socket.socket:
+    """A port that is nobody else's for as long as this is open; who is told of it can listen there, as often as he likes."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 def post(port: int, body: dict[str, Any]) -> tuple[int, str]:

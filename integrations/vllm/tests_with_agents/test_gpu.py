@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from doubles import Processor
-from nodes import BLOCK, BLOCKS, GEOMETRY, PATIENCE, Node, driver_folder, free_ports, post, until
+from nodes import BLOCK, BLOCKS, GEOMETRY, PATIENCE, Node, driver_folder, held_port, post, until
 
 from lynx_vllm.api import engine_pb2 as api
 from lynx_vllm.channel import Event, What
@@ -36,7 +36,8 @@ class Pair:
         drivers = folder / "driver"
         drivers.mkdir()
         driver_folder(drivers, library)
-        ports = free_ports(10)
+        self.held = [held_port() for _ in range(10)]
+        ports = [held.getsockname()[1] for held in self.held]
         self.prefill = Node(Role.PREFILL, folder / "p", drivers, library, ports[:5], [])
         self.decode = Node(Role.DECODE, folder / "d", drivers, library, ports[5:], [self.prefill.peer])
         self.nodes = [self.prefill, self.decode]
@@ -105,6 +106,8 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     yield pair
     for node in pair.nodes:
         node.close()
+    for held in pair.held:
+        held.close()
 
 
 def ask_and_compare(pair: Pair) -> None:

@@ -1,11 +1,12 @@
 //! The operator, as a process.
 
 use std::error::Error;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use lynx_ports::HeldAddress;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -22,6 +23,7 @@ pub(crate) struct Operator {
     child: Child,
     http: SocketAddr,
     pub(crate) agents: SocketAddr,
+    _held: [HeldAddress; 2],
 }
 
 /// What it costs its machine.
@@ -31,15 +33,11 @@ pub(crate) struct Memory {
     pub(crate) processor_seconds: f64,
 }
 
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
-
 impl Operator {
     /// Returns when it leads.
     pub(crate) async fn start(program: &Path) -> Result<Self, Box<dyn Error>> {
-        let (http, agents) = (free(), free());
+        let held = [HeldAddress::take()?, HeldAddress::take()?];
+        let [http, agents] = held.each_ref().map(HeldAddress::address);
         let child = Command::new(program)
             .arg("run")
             .env("RUST_LOG", "warn")
@@ -56,6 +54,7 @@ impl Operator {
             child,
             http,
             agents,
+            _held: held,
         };
         let leads = |figures: Figures| figures.gauge("lynx_operator_leading") > 0.0;
         while !operator.figures().await.is_ok_and(leads) {

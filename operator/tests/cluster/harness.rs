@@ -1,7 +1,7 @@
 //! A namespace, an operator in this process, and patience.
 
 use std::fmt::Debug;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -12,6 +12,7 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client, Config, Resource};
 use lynx_crds::LynxDeployment;
 use lynx_operator::config::OperatorConfig;
+use lynx_ports::HeldAddress;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -38,6 +39,7 @@ pub(crate) struct Operator {
     pub(crate) agents: SocketAddr,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
+    _held: [HeldAddress; 2],
 }
 
 static DEFINED: OnceCell<()> = OnceCell::const_new();
@@ -87,7 +89,8 @@ impl World {
 
     /// The same, by another way to the API server.
     pub(crate) fn operator_by(&self, cluster: &Config, pod: &str, more: &str) -> Operator {
-        let (http, agents) = (free(), free());
+        let held = [(); 2].map(|()| HeldAddress::take().unwrap());
+        let [http, agents] = held.each_ref().map(HeldAddress::address);
         let election = if more.contains("leaderElection") {
             ""
         } else {
@@ -122,6 +125,7 @@ impl World {
             agents,
             shutdown,
             task,
+            _held: held,
         }
     }
 
@@ -280,12 +284,4 @@ pub(crate) fn condition(object: &LynxDeployment, kind: &str) -> (String, String)
         .map(|one| (one.status.clone(), one.reason.clone()))
         .next()
         .unwrap_or_default()
-}
-
-/// Bound and let go: nobody else takes it in the moment between.
-fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
 }

@@ -8,11 +8,12 @@
 )]
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lynx_ports::HeldAddress;
 use serde_json::Value;
 
 /// How long anything may take.
@@ -35,7 +36,9 @@ impl Jaeger {
         let problem = String::from_utf8_lossy(&found.stderr);
         assert!(found.status.success(), "{problem}");
         let folder = String::from_utf8(found.stdout).unwrap();
-        let [otlp, otlp_http, query, query_grpc, health] = free_ports();
+        let held = [(); 5].map(|()| HeldAddress::take().unwrap());
+        let [otlp, otlp_http, query, query_grpc, health] =
+            held.each_ref().map(|held| held.address().port());
         let process = Command::new(Path::new(folder.trim()).join("jaeger"))
             .arg("--config")
             .arg(root.join("tests/cluster/jaeger.yaml"))
@@ -90,12 +93,6 @@ pub(crate) fn tag(tags: &Value, key: &str) -> Value {
     let tags = tags.as_array().unwrap();
     let tag = tags.iter().find(|tag| tag["key"] == key);
     tag.unwrap_or_else(|| panic!("no {key} in {tags:?}"))["value"].clone()
-}
-
-/// Ports that were free a moment ago.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// The body of a page; `None` where there is none yet.

@@ -178,6 +178,8 @@ async fn ready(listening: SocketAddr) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use lynx_ports::HeldAddress;
+
     use super::super::Grade;
     use super::*;
 
@@ -196,9 +198,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_of_the_engines_own_is_asked() {
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = closed.local_addr().unwrap();
-        drop(closed);
+        let closed = HeldAddress::take().unwrap();
+        let address = closed.address();
         let yaml = format!("engine: {{http: 'http://{address}'}}");
         let config = Config::parse(&yaml, &|_| None).unwrap();
         let findings = examine(&config).await;

@@ -3,7 +3,7 @@
 use axum::response::IntoResponse as _;
 use http::request::Parts;
 use http::{HeaderValue, header};
-use tokio::net::TcpListener;
+use lynx_ports::HeldAddress;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -379,9 +379,8 @@ async fn nobody_is_sent_where_no_engine_is() {
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(world.engine.asked.try_recv().is_err());
     // Nobody listens there.
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = closed.local_addr().unwrap().to_string();
-    drop(closed);
+    let closed = HeldAddress::take().unwrap();
+    let address = closed.address().to_string();
     let upstream = Upstream::new(address.parse().unwrap());
     assert!(upstream.trouble().await.unwrap().contains(&address));
     let served = Served {

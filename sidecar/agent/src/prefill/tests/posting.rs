@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use axum::response::IntoResponse as _;
 use http::StatusCode;
+use lynx_ports::HeldAddress;
 use lynx_proto::engine::v1::{Abort, Attach, FinishReason, Prefill, Release, from_agent};
 use serde_json::{Value, json};
 use tonic::Code;
@@ -148,9 +149,8 @@ async fn an_error_by_http_is_a_refusal() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_a_refusal_that_sends_elsewhere() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = closed.local_addr().unwrap().to_string();
-    drop(closed);
+    let closed = HeldAddress::take().unwrap();
+    let address = closed.address().to_string();
     let upstream = crate::upstream::Upstream::new(address.parse().unwrap());
     let agent = Agent::start_before(Some(upstream), |_| {}).await;
     let mut engine = agent

@@ -1,8 +1,8 @@
 //! Many transfers on one slow link, with little memory for what is split ahead of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
 
+use lynx_ports::HeldAddress;
 use lynx_proto::engine::v1::{FinishReason, from_agent};
 use lynx_proto::peer::v1::TransferRequest;
 use lynx_transport::ReceiverEvent;
@@ -61,7 +61,8 @@ struct Arrived {
 
 #[tokio::test]
 async fn fifty_transfers_on_a_slow_link_have_their_anchors_first_and_none_starves() {
-    let data = TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap();
+    let held = HeldAddress::take().unwrap();
+    let data = held.address();
     let options = LinkOptions::new(BitRate::from_megabits_per_second(40));
     let relay = Relay::start(LOOPBACK, data, options).unwrap();
     let agent = Agent::start_with(|options| {
