@@ -64,10 +64,10 @@ test-cluster: toolchain model ## The tests on a real Kubernetes of one node, bui
 	@echo "  test      the journey, on a node"
 	@tests/cluster/end-to-end $(IMAGES:%=out/images/%.tar)
 
-test-neighbours: toolchain model ## On such a node, with cert-manager running and a firewall that enforces NetworkPolicies, built here
+test-neighbours: toolchain model ## On such a node, with KEDA, cert-manager and a firewall that enforces NetworkPolicies, built here
 	@scripts/need containerd runc cni ip tc nft iptables ipset nsenter openssl python3
 	@scripts/kube-tools
-	@scripts/kube-tools cert-manager kube-router
+	@scripts/kube-tools prometheus keda cert-manager kube-router
 	@echo "  images    for the tests"
 	@$(CARGO) xtask images --profile dev
 	@echo "  test      a deployment with its neighbours, on a node"

@@ -1,17 +1,15 @@
-"""Programs of other projects that a deployment lives with: cert-manager, and a firewall that enforces NetworkPolicies."""
+"""Programs of other projects that a deployment lives with: KEDA, cert-manager, and a firewall that enforces NetworkPolicies."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
-from . import steps
+from . import keda, steps
 from .client import Load
 from .kubectl import Object, Unmet, apply, condition, get, kubectl, look, run, watch
+from .programs import running
 from .steps import CHART, NAMESPACE, NODE, ROOT, SYSTEM, TIMEOUT, Journey, certificates
 
 # The ports of agents and of the operator, as docs/kubernetes.md and the chart have them.
@@ -46,25 +44,12 @@ NOW = "2026-01-01T00:00:00Z"
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=2).close()"
 
 
-@contextmanager
-def running(*command: str) -> Iterator[None]:
-    """The program, as long as the context lasts. Its log is among the node's."""
-    log = Path(os.environ["KUBECONFIG"]).parent / "logs" / f"{command[0]}.log"
-    with open(log, "wb") as out:
-        child = subprocess.Popen(command, stdout=out, stderr=out)
-    try:
-        yield
-    finally:
-        child.kill()
-        child.wait()
-
-
 def certify(journey: Journey) -> None:
     """cert-manager issues the agents' certificates and renews them in pods that go on, and no request is lost"""
     definitions = run(str(ROOT / "scripts" / "definitions"), "cert-manager").strip()
     kubectl("apply", "--server-side", f"--filename={definitions}")
     for kind in ("certificates", "issuers"):
-        watch(f"{kind} are served", is_served, "crd", f"{kind}.cert-manager.io")
+        watch(f"{kind} are served", keda.is_established, "crd", f"{kind}.cert-manager.io")
     one = f"certManager.certificates[0].namespace={NAMESPACE},certManager.certificates[0].deployment={journey.name}"
     run("helm", "upgrade", "lynx", str(CHART), "--namespace", SYSTEM, "--reuse-values", "--wait", TIMEOUT, f"--set={one}")
     secret = f"{journey.name}-cert"
@@ -87,10 +72,6 @@ def certify(journey: Journey) -> None:
     after = certificates(journey)
     if before.keys() != after.keys():
         raise Unmet(f"Before: {before}, after: {after}")
-
-
-def is_served(definition: Object) -> bool:
-    return condition(definition, "Established").get("status") == "True"
 
 
 def is_issued(certificate: Object) -> bool:
@@ -138,4 +119,4 @@ def reaches(source: Object, target: Object, port: int) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-STEPS = [steps.install, steps.deploy, steps.answer, certify, isolate]
+STEPS = [steps.install, steps.deploy, steps.answer, keda.follow, certify, isolate]

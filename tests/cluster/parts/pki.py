@@ -1,4 +1,5 @@
-"""The cluster's certificates, made anew for each: a CA, the servers', and one per client, with its kubeconfig.
+"""The cluster's certificates, made anew for each: a CA, the servers', and one per client, with its kubeconfig; and another
+CA for the API server as the client of other APIs, which would take anybody of the first for it.
 
 A certificate's organisation is the Kubernetes group and its common name the user, which is how the API server's RBAC
 rules know the components: see "Default roles and role bindings" in the Kubernetes documentation.
@@ -29,21 +30,23 @@ CLIENTS = {
 def make(layout: Layout) -> None:
     """Writes every key, certificate and kubeconfig."""
     (layout.folder / "pki").mkdir()
-    authority(layout)
+    authority(layout, "ca", "/CN=lynx-test-ca")
     names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
     server(layout, "apiserver", names, ["127.0.0.1", layout.address, FIRST_SERVICE_ADDRESS])
     server(layout, "kubelet-server", [NODE_NAME], [layout.address])
     for name, subject in CLIENTS.items():
         certificate(layout, name, subject, ["extendedKeyUsage=clientAuth"])
         kubeconfig(layout, name)
+    authority(layout, "front-proxy-ca", "/CN=lynx-test-front-proxy-ca")
+    certificate(layout, "front-proxy", "/CN=front-proxy", ["extendedKeyUsage=clientAuth"], "front-proxy-ca")
     layout.pki("admin.kubeconfig").rename(layout.kubeconfig)
     openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", layout.pki("accounts.key"))
     openssl("pkey", "-in", layout.pki("accounts.key"), "-pubout", "-out", layout.pki("accounts.pub"))
 
 
-def authority(layout: Layout) -> None:
+def authority(layout: Layout, name: str, subject: str) -> None:
     usage = ["-addext", "keyUsage=keyCertSign,digitalSignature"]
-    request(layout.pki("ca.key"), layout.pki("ca.crt"), "/CN=lynx-test-ca", *usage)
+    request(layout.pki(f"{name}.key"), layout.pki(f"{name}.crt"), subject, *usage)
 
 
 def server(layout: Layout, name: str, hosts: list[str], addresses: list[str]) -> None:
@@ -52,10 +55,10 @@ def server(layout: Layout, name: str, hosts: list[str], addresses: list[str]) ->
     certificate(layout, name, f"/CN={name}", extensions)
 
 
-def certificate(layout: Layout, name: str, subject: str, extensions: list[str]) -> None:
-    """One that the CA signed."""
+def certificate(layout: Layout, name: str, subject: str, extensions: list[str], authority: str = "ca") -> None:
+    """One that a CA signed."""
     more = [word for each in ["basicConstraints=CA:FALSE", *extensions] for word in ("-addext", each)]
-    signer = ["-CA", layout.pki("ca.crt"), "-CAkey", layout.pki("ca.key")]
+    signer = ["-CA", layout.pki(f"{authority}.crt"), "-CAkey", layout.pki(f"{authority}.key")]
     request(layout.pki(f"{name}.key"), layout.pki(f"{name}.crt"), subject, *signer, *more)
 
 

@@ -22,7 +22,7 @@ CONFIG = Path(__file__).parent.parent / "config"
 # By default controllers ask 20 times a second at most: with hundreds of deployments that alone would be measured.
 UNHURRIED = ["--kube-api-qps=500", "--kube-api-burst=1000"]
 
-TOOLS = ["kube", "etcd", "coredns", "helm", "jaeger", "cert-manager", "kube-router"]
+TOOLS = ["kube", "etcd", "coredns", "helm", "jaeger", "prometheus", "cert-manager", "kube-router", "keda"]
 
 # Where distributions keep the CNI plugins: Debian's package, and the place that the CNI project's own archive names.
 CNI_PROGRAMS = [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
@@ -154,6 +154,14 @@ def apiserver(layout: Layout) -> list[str]:
         f"--service-account-key-file={layout.pki('accounts.pub')}",
         f"--service-account-signing-key-file={layout.pki('accounts.key')}",
         "--service-account-issuer=https://kubernetes.default.svc",
+        # By these it tells APIs that it passes requests on to who asks.
+        f"--requestheader-client-ca-file={layout.pki('front-proxy-ca.crt')}",
+        "--requestheader-allowed-names=front-proxy",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={layout.pki('front-proxy.crt')}",
+        f"--proxy-client-key-file={layout.pki('front-proxy.key')}",
         f"--kubelet-certificate-authority={layout.pki('ca.crt')}",
         f"--kubelet-client-certificate={layout.pki('kubelet-client.crt')}",
         f"--kubelet-client-key={layout.pki('kubelet-client.key')}",
