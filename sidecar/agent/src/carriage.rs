@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use lynx_transport::rdma::Adapter;
+use lynx_transport::rdma::{Adapter, Lendable, Lending};
 use lynx_transport::{Carrier, Clock, Connected, LinkConfig};
 
 use self::losses::Telling;
@@ -20,6 +20,8 @@ use crate::security::Security;
 pub struct Carriage {
     adapter: Option<Arc<dyn Adapter>>,
     only_rdma: bool,
+    /// Whether cards may be lent memory.
+    lends: bool,
     clock: Clock,
 }
 
@@ -66,6 +68,7 @@ impl Default for Carriage {
         Self {
             adapter: None,
             only_rdma: false,
+            lends: true,
             clock: Clock::start(),
         }
     }
@@ -119,12 +122,22 @@ impl Carriage {
         }
     }
 
-    /// The same link, carried so. What it loses while it goes on is told, and counted with these links.
-    pub fn carry(&self, link: LinkConfig, links: &Arc<Links>) -> LinkConfig {
-        let cards = self.adapter.as_ref();
-        let telling = |cards| -> Arc<dyn Adapter> { Arc::new(Telling::new(cards, links)) };
-        link.with_adapter(cards.map(telling))
-            .requiring_rdma(self.only_rdma)
+    /// The same link, carried so. What it loses while it goes on is told, and counted with these links. Where payload lies in memory that can be
+    /// `lent`, cards read it there.
+    pub fn carry(
+        &self,
+        link: LinkConfig,
+        links: &Arc<Links>,
+        lent: Option<Arc<dyn Lendable>>,
+    ) -> LinkConfig {
+        let cards = self.adapter.as_ref().map(|cards| {
+            let telling: Arc<dyn Adapter> = Arc::new(Telling::new(cards, links));
+            match lent.filter(|_| self.lends) {
+                Some(memory) => Arc::new(Lending::new(telling, memory)),
+                None => telling,
+            }
+        });
+        link.with_adapter(cards).requiring_rdma(self.only_rdma)
     }
 }
 
@@ -147,12 +160,18 @@ use cards::{required, where_there_is};
 #[cfg(feature = "rdma")]
 mod cards {
     use lynx_transport::rdma::Cards;
+    use lynx_units::Bytes;
 
     use super::{Arc, Carriage, CarriageError, Carriers};
 
     fn cards(carriers: &Carriers, only_rdma: bool) -> Carriage {
-        let cards = Cards::new(carriers.choice.clone(), carriers.paths, carriers.memory);
-        Carriage::by(Arc::new(cards.with_rails(carriers.rails)), only_rdma)
+        let cards = Cards::new(carriers.choice.clone(), carriers.paths, carriers.memory)
+            .with_lent(carriers.lent);
+        let carriage = Carriage::by(Arc::new(cards.with_rails(carriers.rails)), only_rdma);
+        Carriage {
+            lends: carriers.lent > Bytes::ZERO,
+            ..carriage
+        }
     }
 
     pub(super) fn required(carriers: &Carriers) -> Result<Carriage, CarriageError> {

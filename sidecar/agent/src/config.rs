@@ -210,6 +210,8 @@ pub struct Carriers {
     pub paths: [RdmaPath; 2],
     /// Memory that links may have registered with cards, in all.
     pub memory: Bytes,
+    /// Memory besides that cards may have been lent, in all.
+    pub lent: Bytes,
 }
 
 /// What links may go by.

@@ -29,6 +29,11 @@ fn two_agents_bring_kv_from_gpu_to_gpu_bit_for_bit() {
 }
 
 #[test]
+fn what_a_gpu_has_coded_goes_to_a_card_from_where_it_lies() {
+    driver::run("on_gpu::agents::a_card_reads_kv_where_a_gpu_has_left_it");
+}
+
+#[test]
 fn two_agents_bring_kv_between_a_gpu_and_host_memory_bit_for_bit() {
     driver::run("on_gpu::agents::kv_comes_from_a_gpu_to_host_memory");
     driver::run("on_gpu::agents::kv_comes_from_host_memory_to_a_gpu");

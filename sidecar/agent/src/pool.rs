@@ -21,9 +21,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lynx_proto::engine::v1;
+use lynx_transport::rdma::Lendable;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tokio::sync::watch;
 
@@ -31,7 +32,7 @@ use self::by_engine::ByEngine;
 pub use self::by_engine::{AskError, EngineValues};
 pub(crate) use self::by_engine::{Outbox, Unasked};
 use self::device::OnGpu;
-pub use self::device::{GpuError, GpuOptions, GpuUnit, GpuValues};
+pub use self::device::{GpuError, GpuOptions, GpuUnit, GpuValues, Lent};
 pub use self::layout::{Layout, LayoutError};
 use self::mapping::Mapping;
 pub use self::staging::Piece;
@@ -284,6 +285,16 @@ impl Pool {
                 "the engine's own process; its FP16 rounded to BF16"
             }
             Memory::Engine(_) => "the engine's own process",
+        }
+    }
+
+    /// Where segments of its KV lie until they are sent, to be lent to those that send them; none where each has memory of its own. Those that a
+    /// GPU makes lie there from the first time on that somebody asks.
+    pub(crate) fn lendable(&self) -> Option<Arc<dyn Lendable>> {
+        match &self.memory {
+            Memory::Engine(engine) => Some(engine.lendable()),
+            Memory::Gpu(gpu) => gpu.lendable(),
+            Memory::Host(_) => None,
         }
     }
 

@@ -348,10 +348,11 @@ impl Role {
         let config = LinkConfig::new(self.clock, identity.to_peer_info())?
             .with_credentials(self.options.security.data().cloned())
             .counting_insecure(self.options.security.data_failures().clone());
-        let config = self
-            .options
-            .carriage
-            .carry(config, &self.options.counters.links);
+        let config = self.options.carriage.carry(
+            config,
+            &self.options.counters.links,
+            engine.pool().lendable(),
+        );
         Ok((Arc::new(profile), identity, config))
     }
 }

@@ -375,8 +375,14 @@ impl Service {
             return Ok(Pool::open(directory, &pool, layout, access)?);
         };
         let (options, shelf) = (self.options.gpu.clone(), self.shelf.clone());
+        let role = self.options.role;
         let opening = tokio::task::spawn_blocking(move || {
-            Pool::import(&pool, &gpu, layout, &options, |name| shelf.get(name))
+            let pool = Pool::import(&pool, &gpu, layout, &options, |name| shelf.get(name))?;
+            if role == Role::Prefill {
+                // Here, where pinning memory holds up nobody.
+                drop(pool.lendable());
+            }
+            Ok::<_, PoolError>(pool)
         });
         Ok(opening.await.map_err(|_| Refusal::ShuttingDown)??)
     }

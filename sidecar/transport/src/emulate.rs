@@ -19,6 +19,7 @@ mod connection;
 mod fabric;
 mod options;
 mod pipe;
+mod pool;
 mod relay;
 mod room;
 mod timer;
@@ -26,5 +27,6 @@ mod token;
 
 pub use fabric::{Fabric, FabricCounts};
 pub use options::{Direction, LinkOptions};
+pub use pool::LentPool;
 pub use relay::{Relay, RelayError};
 pub use token::TokenClock;

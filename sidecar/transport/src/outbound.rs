@@ -92,7 +92,8 @@ impl Outbound {
         if !self.is_pending() {
             return Ok(Wrote::Idle);
         }
-        let written = wire.write(&self.slices())?;
+        let (before, payload) = self.unwritten();
+        let written = wire.write_chunk(before, &payload)?;
         self.advance(written, side);
         Ok(Wrote::Some)
     }
@@ -120,17 +121,17 @@ impl Outbound {
     }
 
     /// What is not written yet.
-    fn slices(&self) -> [IoSlice<'_>; 3] {
-        let (header, payload): (&[u8], &[u8]) = match &self.chunk {
-            Some(chunk) => (&chunk.bytes, &chunk.payload),
-            None => (&[], &[]),
-        };
+    fn unwritten(&self) -> ([IoSlice<'_>; 2], bytes::Bytes) {
+        let chunk = self.chunk.as_ref();
+        let header: &[u8] = chunk.map_or(&[], |chunk| &chunk.bytes);
         let mut skip = self.written;
-        [&self.control, header, payload].map(|part| {
+        let before = [&self.control, header].map(|part| {
             let skipped = skip.min(part.len());
             skip -= skipped;
             IoSlice::new(part.get(skipped..).unwrap_or_default())
-        })
+        });
+        let payload = chunk.map(|chunk| chunk.payload.slice(skip.min(chunk.payload.len())..));
+        (before, payload.unwrap_or_default())
     }
 
     fn advance(&mut self, written: usize, side: &mut impl Side) {

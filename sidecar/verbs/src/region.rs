@@ -1,15 +1,18 @@
-//! Registered memory that is this process's own: what is written from, and what a peer writes into.
+//! Registered memory of this process: what is written from, and what a peer writes into.
 //!
-//! Two types and not one, because a device that writes while there is a `&[u8]` breaks what the compiler was promised. [`Staging`] is only
-//! ever read by the device, and can be borrowed; a [`Ring`] is written by the peer's, and can only be copied from.
+//! Two types of it and not one, because a device that writes while there is a `&[u8]` breaks what the compiler was promised. [`Staging`] is only
+//! ever read by the device, and can be borrowed; a [`Ring`] is written by the peer's, and can only be copied from. [`Lent`] memory is somebody else's, and
+//! only read.
 #![expect(
     unsafe_code,
     reason = "calls of libibverbs, and memory that a device writes"
 )]
 
+use std::ffi::c_void;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use ibverbs_sys as sys;
 use memmap2::{Advice, MmapMut, MmapRaw};
@@ -18,6 +21,7 @@ use sys::ibv_access_flags as Access;
 use crate::domain::Domain;
 use crate::endpoint::Target;
 use crate::error::RegisterError;
+use crate::lendable::Lendable;
 
 /// What the device knows of registered memory; forgotten with it.
 pub(crate) struct Registration {
@@ -44,6 +48,18 @@ impl Registration {
         unsafe { (*self.region.as_ptr()).lkey }
     }
 
+    /// A part of what begins here and has so many bytes; none where it isn't within.
+    fn part(&self, start: *const u8, bytes: usize, range: Range<usize>) -> Option<Local<'_>> {
+        if range.start > range.end || range.end > bytes {
+            return None;
+        }
+        Some(Local {
+            address: start.wrapping_add(range.start).addr() as u64,
+            bytes: u32::try_from(range.len()).ok()?,
+            registration: self,
+        })
+    }
+
     pub(crate) fn remote_key(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.region.as_ptr()).rkey }
@@ -62,6 +78,23 @@ impl Drop for Registration {
     }
 }
 
+/// Registers memory.
+///
+/// # Safety
+/// It is mapped, with so many bytes, until the registration has gone.
+unsafe fn register(
+    domain: &Domain,
+    start: *mut c_void,
+    bytes: usize,
+    access: Access,
+) -> Result<Registration, RegisterError> {
+    let access = i32::try_from(access.0).unwrap_or_default();
+    // SAFETY: the caller vouches for the memory; the domain is there as long as the registration.
+    let region =
+        unsafe { (domain.context().functions().ibv_reg_mr)(domain.raw(), start, bytes, access) };
+    Registration::new(domain, region).ok_or_else(|| RegisterError::last(bytes))
+}
+
 /// A mapping, and its registration, which goes first.
 struct Mapped {
     registration: Registration,
@@ -75,18 +108,8 @@ impl Mapped {
         // A child process would otherwise share pages that a device writes, until one of both has them copied.
         mapping.advise(Advice::DontFork).map_err(unmapped)?;
         let mapping = MmapRaw::from(mapping);
-        let access = i32::try_from(access.0).unwrap_or_default();
         // SAFETY: the mapping has this many bytes, and stays until the registration has gone.
-        let region = unsafe {
-            (domain.context().functions().ibv_reg_mr)(
-                domain.raw(),
-                mapping.as_mut_ptr().cast(),
-                bytes,
-                access,
-            )
-        };
-        let registration =
-            Registration::new(domain, region).ok_or_else(|| RegisterError::last(bytes))?;
+        let registration = unsafe { register(domain, mapping.as_mut_ptr().cast(), bytes, access) }?;
         Ok(Self {
             registration,
             mapping,
@@ -125,16 +148,41 @@ impl Staging {
 
     /// A part of it, to be written to the peer; none where the range isn't within it, or is too long for one write (4 GiB).
     pub fn part(&self, range: Range<usize>) -> Option<Local<'_>> {
-        if range.start > range.end || range.end > self.len() {
-            return None;
-        }
-        let bytes = u32::try_from(range.len()).ok()?;
-        let address = self.0.mapping.as_ptr().wrapping_add(range.start);
-        Some(Local {
-            address: address.addr() as u64,
-            bytes,
-            registration: &self.0.registration,
+        let start = self.0.mapping.as_ptr();
+        self.0.registration.part(start, self.len(), range)
+    }
+}
+
+/// Memory of somebody else's that is written from: it is never touched here.
+pub struct Lent {
+    registration: Registration,
+    memory: Arc<dyn Lendable>,
+}
+
+impl Lent {
+    /// All of the memory, registered with the domain's device, which may only read it.
+    ///
+    /// # Errors
+    /// Where the process may not lock so much memory, or the device refuses.
+    pub fn new(domain: &Domain, memory: &Arc<dyn Lendable>) -> Result<Self, RegisterError> {
+        let start = memory.start().cast_mut().cast();
+        // SAFETY: its bytes are mapped as long as it lives, which is longer than the registration.
+        let registration = unsafe { register(domain, start, memory.bytes(), Access(0)) }?;
+        Ok(Self {
+            registration,
+            memory: Arc::clone(memory),
         })
+    }
+
+    /// Where in it these bytes lie; `None` where they don't.
+    pub fn find(&self, bytes: &[u8]) -> Option<Range<usize>> {
+        self.memory.find(bytes)
+    }
+
+    /// A part of it, to be written to the peer; none where the range isn't within it, or is too long for one write (4 GiB).
+    pub fn part(&self, range: Range<usize>) -> Option<Local<'_>> {
+        let (start, bytes) = (self.memory.start(), self.memory.bytes());
+        self.registration.part(start, bytes, range)
     }
 }
 
@@ -201,6 +249,12 @@ impl Ring {
 impl fmt::Debug for Staging {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Staging").field(&self.len()).finish()
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lent").field(&self.memory.bytes()).finish()
     }
 }
 

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use lynx_proto::engine::v1::Role;
+use lynx_transport::emulate::{Fabric, FabricCounts};
 
-use crate::testing::agents::{Memory, comes_whole};
+use crate::carriage::Carriage;
+use crate::testing::agents::{Memory, comes_whole, comes_whole_by};
 use crate::testing::by_engine::ByItself;
 
 /// Where agents find no kernels: they need none.
@@ -28,6 +30,22 @@ async fn two_agents_bring_fp16_between_engines_that_code_by_themselves_as_its_bf
         Memory::by_itself(engine).of_fp16()
     });
     comes_whole(Path::new(NOWHERE), from, to, directory.path()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_engine_has_coded_goes_to_a_card_from_where_it_lies() {
+    let directory = tempfile::tempdir().unwrap();
+    let fabric = Fabric::new(21);
+    let [from, to] = ["p.units", "d.units"].map(|file| {
+        let engine = ByItself::on_host(directory.path(), file, 8 << 20);
+        Memory::by_itself(engine)
+    });
+    let carriage = || Carriage::by(fabric.adapter(), true);
+    let folder = directory.path();
+    comes_whole_by(&carriage, Path::new(NOWHERE), [from, to], folder).await;
+    let FabricCounts { bytes, lent, .. } = fabric.counts();
+    // The rest are frames, short segments, and packets that show that cards reach each other.
+    assert!(lent > bytes / 2, "{lent} of {bytes}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,6 +10,7 @@ fn carriers(transport: Transport) -> Carriers {
         paths: [Path::default(); 2],
         rails: 1,
         memory: Bytes::from_mib(64),
+        lent: Bytes::ZERO,
     }
 }
 

@@ -38,6 +38,19 @@ impl Coding {
                 Values::Host(_) | Values::Engine(_) => return Ok(None),
             }
         }
+        let lent = match GpuUnit::split_all_lent(&parts, with_tail) {
+            Err(CodeError::Staging(_)) => return Ok(None),
+            lent => lent?,
+        };
+        if let Some(lent) = lent {
+            let each = lent.into_iter().zip(&parts);
+            let all = each.map(|(mut pieces, part)| {
+                // Without a tail there is an empty one, as with every other coder.
+                pieces.resize_with(part.plan.segments(), nothing);
+                self.arranged(pieces, wanted.clone())
+            });
+            return Ok(Some(all.collect()));
+        }
         let made = match GpuUnit::split_all(&parts, with_tail) {
             Err(CodeError::Staging(_)) => return Ok(None),
             made => made?,
@@ -49,22 +62,21 @@ impl Coding {
         ))
     }
 
-    /// What a GPU has made, as it is sent. A plan with fewer steps than the other kind's has empty ones behind its own.
+    /// What a GPU has made, as it is sent.
     pub(super) fn segments_of(&self, made: Made, wanted: Range<usize>) -> Segments {
-        let Made { unit, mut sums } = made;
-        let tail_sum = sums.pop().unwrap_or_default();
-        let empty = lynx_kernels::checksum(&[]);
-        sums.resize(self.steps + 1, empty);
-        sums.push(tail_sum);
-        let mut steps = unit.steps;
-        steps.resize(self.steps, Vec::new());
-        let segments = std::iter::once(unit.head).chain(steps).chain([unit.tail]);
-        segments
-            .map(Piece::from)
-            .zip(sums)
-            .take(wanted.end)
-            .skip(wanted.start)
-            .collect()
+        let Made { unit, sums } = made;
+        let segments = std::iter::once(unit.head).chain(unit.steps);
+        let segments = segments.chain([unit.tail]).map(Piece::from);
+        self.arranged(segments.zip(sums).collect(), wanted)
+    }
+
+    /// A head, steps and a tail as they are sent: a plan with fewer steps than the other kind's has empty ones behind its own.
+    fn arranged(&self, mut pieces: Segments, wanted: Range<usize>) -> Segments {
+        let tail = pieces.pop();
+        pieces.resize_with(self.steps + 1, nothing);
+        pieces.extend(tail);
+        pieces.truncate(wanted.end);
+        pieces.split_off(wanted.start.min(pieces.len()))
     }
 
     pub(super) fn decode_on_gpu(
@@ -86,6 +98,11 @@ impl Coding {
         })?;
         Ok(())
     }
+}
+
+/// An empty segment.
+fn nothing() -> (Piece, u64) {
+    (Piece::from(Vec::new()), lynx_kernels::checksum(&[]))
 }
 
 impl Received {

@@ -140,6 +140,7 @@ fn carriers(reader: &mut Reader) -> Carriers {
         },
         rails: reader.one(path::RDMA_RAILS, |text| number(text, 1, 4)),
         memory: reader.one(path::RDMA_MEMORY, values::bytes),
+        lent: reader.one(path::RDMA_LENT, values::bytes_or_none),
     }
 }
 

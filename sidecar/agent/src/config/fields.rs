@@ -299,6 +299,12 @@ pub(super) const FIELDS: &[Field] = &[
         about: "Memory that links may have registered with cards, in all: 17 MiB for each and each of its cards. Links for which there is none go by TCP, or aren't made.",
     },
     Field {
+        path: path::RDMA_LENT,
+        default: "512Mi",
+        allowed: "bytes, or a number and Ki, Mi or Gi, such as 64Mi; 0 for none",
+        about: "Besides, what of the memory that a GPU's segments lie in cards may read without a copy: all of it for each link, card and priority. Links for which there is none copy.",
+    },
+    Field {
         path: path::SERVICE_LEVELS[0],
         default: "0",
         allowed: LEVEL,

@@ -40,6 +40,11 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 
 /// `1048576`, `64Ki`, `64Mi`, `1Gi`: above zero.
 pub(super) fn bytes(text: &str) -> Option<Bytes> {
+    bytes_or_none(text).filter(|bytes| *bytes > Bytes::ZERO)
+}
+
+/// The same, or zero.
+pub(super) fn bytes_or_none(text: &str) -> Option<Bytes> {
     let (number, unit) = number_and_unit(text)?;
     let bytes = number.checked_mul(match unit {
         "" => 1,
@@ -48,7 +53,7 @@ pub(super) fn bytes(text: &str) -> Option<Bytes> {
         "Gi" => 1 << 30,
         _ => return None,
     })?;
-    (bytes > 0).then(|| Bytes::new(bytes))
+    Some(Bytes::new(bytes))
 }
 
 /// A width that an anchor can have.

@@ -1,8 +1,10 @@
 //! From and to a GPU's memory, by two whole agents.
 
 use lynx_proto::engine::v1::Role;
+use lynx_transport::emulate::{Fabric, FabricCounts};
 
-use crate::testing::agents::{Memory, comes_whole};
+use crate::carriage::Carriage;
+use crate::testing::agents::{Memory, comes_whole, comes_whole_by};
 use crate::testing::driver;
 use crate::testing::gpu::By;
 
@@ -12,6 +14,19 @@ async fn kv_comes_from_gpu_to_gpu() {
     let directory = tempfile::tempdir().unwrap();
     let [from, to] = [By::Ipc, By::Descriptor].map(Memory::on_gpu);
     comes_whole(&driver::kernels(), from, to, directory.path()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the fake driver, with which another test runs it"]
+async fn a_card_reads_kv_where_a_gpu_has_left_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let fabric = Fabric::new(22);
+    let ends = [By::Ipc, By::Descriptor].map(Memory::on_gpu);
+    let carriage = || Carriage::by(fabric.adapter(), true);
+    comes_whole_by(&carriage, &driver::kernels(), ends, directory.path()).await;
+    let FabricCounts { bytes, lent, .. } = fabric.counts();
+    // The rest are frames, short segments, and packets that show that cards reach each other.
+    assert!(lent > bytes / 2, "{lent} of {bytes}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

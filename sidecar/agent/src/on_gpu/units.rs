@@ -27,8 +27,8 @@ fn every_method_gives_the_same_segments_and_values() {
     kv.clone().exchange(&file, &host, &BLOCKS, true);
     let on_host = open_pool(directory.path(), &host, Access::Write);
     let here = Readable::new(&on_host, BLOCKS.to_vec(), TOKENS, TOKENS).unwrap();
-    let there = gpu.open(Role::Prefill);
-    let there = Readable::new(&there, pages(), TOKENS, TOKENS).unwrap();
+    let pool = gpu.open(Role::Prefill);
+    let there = Readable::new(&pool, pages(), TOKENS, TOKENS).unwrap();
     assert!(matches!(
         there.source(0, lynx_kernels::Kind::K, 0..64),
         Err(AccessError::Elsewhere)
@@ -51,16 +51,31 @@ fn every_method_gives_the_same_segments_and_values() {
                 assert!(encode(&here) == encode(&there), "{method:?} unit {unit}");
             }
         }
-        // As a transfer has them: a layer's K and V at once.
-        for first in (0..coding.units().len()).step_by(2) {
-            let units = first..first + 2;
-            let made = coding.encode_together(&profile, units.clone(), &there, 0..all);
-            let made = made.unwrap();
-            let is_lynx = matches!(method, Method::LynxInt8 | Method::LynxExact);
-            assert_eq!(made.is_some(), is_lynx, "{method:?}");
-            for (unit, made) in units.zip(made.into_iter().flatten()) {
-                let alone = coding.encode(&codec, &profile, unit, &here).unwrap();
-                assert!(made == alone, "{method:?} unit {unit}");
+    }
+    // As a transfer has them: a layer's K and V at once, in memory of their own and where cards read them.
+    for is_lent in [false, true] {
+        assert!(!is_lent || pool.lendable().is_some());
+        for method in [Method::Bf16, Method::LynxInt8, Method::LynxExact] {
+            let coding = coding(method, &profile);
+            let (anchor, all) = (coding.anchor_segments(), coding.transfer().segments());
+            for part in [0..anchor, anchor..all, 0..all] {
+                for first in (0..coding.units().len()).step_by(2) {
+                    let units = first..first + 2;
+                    let made =
+                        coding.encode_together(&profile, units.clone(), &there, part.clone());
+                    let made = made.unwrap();
+                    assert_eq!(made.is_some(), method != Method::Bf16);
+                    for (unit, made) in units.zip(made.into_iter().flatten()) {
+                        let alone = coding.encode_part(&codec, &profile, unit, &here, part.clone());
+                        assert!(made == alone.unwrap(), "{method:?} unit {unit}");
+                        let pieces = made.iter().filter(|(piece, _)| !piece.is_empty());
+                        assert!(
+                            pieces
+                                .into_iter()
+                                .all(|(piece, _)| piece.is_lent() == is_lent)
+                        );
+                    }
+                }
             }
         }
     }

@@ -175,7 +175,7 @@ async fn meet(
             let config = LinkConfig::new(invitation.clock, invitation.identity.to_peer_info())?
                 .with_credentials(invitation.security.data().cloned())
                 .counting_insecure(invitation.security.data_failures().clone());
-            let config = invitation.carriage.carry(config, &invitation.links);
+            let config = invitation.carriage.carry(config, &invitation.links, None);
             &mut dialler.insert((data, Dialler::new(data, config))).1
         }
     };

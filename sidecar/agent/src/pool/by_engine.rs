@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use lynx_kernels::{Blocks, Cuts, Kind, KvShape, MAX_UNIT_TOKENS, RawTokens, UnitBuffer, UnitPlan};
 use lynx_proto::engine::v1::{Coded, Form, FromAgent, Merge, Segment, Split, Unit, from_agent};
+use lynx_transport::rdma::Lendable;
 use lynx_units::Width;
 use tokio::sync::mpsc::UnboundedSender;
 use tonic::Status;
@@ -115,7 +116,7 @@ pub(super) fn largest_unit(shape: KvShape) -> usize {
 }
 
 /// What a unit's segments take at most.
-fn bound(plan: &UnitPlan, with_tail: bool) -> usize {
+pub(super) fn bound(plan: &UnitPlan, with_tail: bool) -> usize {
     let segments = 0..plan.segments() - usize::from(!with_tail);
     let each = segments.map(|index| plan.segment_bound(index).next_multiple_of(ALIGNMENT));
     each.sum()
@@ -133,6 +134,11 @@ impl ByEngine {
 
     fn questions(&self) -> MutexGuard<'_, Questions> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file.
+    pub(super) fn lendable(&self) -> Arc<dyn Lendable> {
+        Arc::clone(&self.staging) as _
     }
 
     pub(super) fn is_lost(&self) -> bool {

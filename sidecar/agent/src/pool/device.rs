@@ -6,19 +6,22 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lynx_cuda::{
     Cache, Choice, CodeError, Coder as _, Device, DriverError, GpuCoder, Imported, InCache,
-    IpcHandle, Mapped, Options, Place, Segments, Uuid, Which, choose,
+    IpcHandle, Mapped, Options, Place, Placed, Segments, Uuid, Which, choose,
 };
 use lynx_gpu::{Launch, LaunchError, Pages};
 use lynx_kernels::{Blocks, Cuts, Kind, KvShape, LayerOrder, RawTokens, UnitPlan};
 use lynx_proto::engine::v1::gpu_memory::Handle;
 use lynx_proto::engine::v1::{GpuMemory, GpuPool};
-use lynx_units::Width;
+use lynx_transport::rdma::Lendable;
+use lynx_units::{Bytes, Width};
 
+use super::by_engine::{bound, largest_unit};
 use super::layout::Layout;
+use super::staging::{Piece, Staging};
 
 /// The most allocations that a pool may be of.
 const MOST_MEMORIES: usize = 1024;
@@ -106,10 +109,26 @@ pub enum GpuError {
     Launch(#[from] LaunchError),
 }
 
+/// Why there is no memory to bring segments into.
+#[derive(Debug, thiserror::Error)]
+enum PinError {
+    #[error("engine.pinnedMemory is below {0}, of which half would be for them")]
+    Little(Bytes),
+    #[error("the system has none: {0}")]
+    System(#[from] std::io::Error),
+    #[error(transparent)]
+    Driver(#[from] CodeError),
+}
+
 /// A pool's memory, and what codes there. One unit at a time: the thread that splits, or the one that merges.
 #[derive(Debug)]
 pub(super) struct OnGpu {
     coder: Mutex<GpuCoder>,
+    /// Where segments are brought that are to be sent, once somebody wants to lend it. Pinned, half of what may be, by the coder, which goes first.
+    segments: OnceLock<Option<Arc<Staging>>>,
+    segment_bytes: usize,
+    /// What a launch may need of the other half: K and V of as many tokens as a unit can have, and what it is told.
+    launch_bytes: usize,
     /// Addresses of the layers' K.
     layers: Vec<u64>,
     v_offset: u64,
@@ -171,6 +190,9 @@ impl OnGpu {
         let memories: Vec<Opened> = opened.collect::<Result<_, _>>()?;
         Ok(Self {
             coder: Mutex::new(GpuCoder::new(&device, images, options.pinned_bytes)?),
+            segments: OnceLock::new(),
+            segment_bytes: options.pinned_bytes / 2,
+            launch_bytes: 4 * largest_unit(shape),
             layers: places(gpu, layout, wanted, &memories)?,
             v_offset: layout.v_offset() as u64,
             pages,
@@ -182,6 +204,32 @@ impl OnGpu {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Memory into which the GPU brings segments, from now on as far as there is room; none where it can't be had, and each segment has its own.
+    pub(super) fn lendable(&self) -> Option<Arc<dyn Lendable>> {
+        let staging = self.segments.get_or_init(|| {
+            let pinned = self.pin();
+            let told = pinned.inspect_err(|why| {
+                tracing::warn!(
+                    "segments are copied that could be sent from where a GPU leaves them: {why}"
+                );
+            });
+            told.ok()
+        });
+        staging.clone().map(|staging| staging as _)
+    }
+
+    fn pin(&self) -> Result<Arc<Staging>, PinError> {
+        if self.segment_bytes < self.launch_bytes {
+            return Err(PinError::Little(Bytes::new(2 * self.launch_bytes as u64)));
+        }
+        let staging = Staging::own(self.segment_bytes)?;
+        let mut coder = self.coder.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = staging.start().cast_mut();
+        // SAFETY: mapped as long as `self`, which has the coder and holds it longer.
+        unsafe { coder.register(start, self.segment_bytes) }?;
+        Ok(Arc::new(staging))
     }
 
     /// A layer's K or V in these blocks, which its caller may read, or write.
@@ -200,8 +248,11 @@ impl OnGpu {
         // released, a writable one granted, and no other table has them for another purpose: see `tiles`. The borrow of the table
         // lives as long as these values, and each coding is over when its call returns.
         let cache = unsafe { Cache::new(base, place) };
-        let coder = &self.coder;
-        GpuValues { coder, cache }
+        GpuValues {
+            coder: &self.coder,
+            segments: self.segments.get().and_then(Option::as_ref),
+            cache,
+        }
     }
 }
 
@@ -299,8 +350,12 @@ fn places(
 #[derive(Debug)]
 pub struct GpuValues<'a> {
     coder: &'a Mutex<GpuCoder>,
+    segments: Option<&'a Arc<Staging>>,
     cache: Cache,
 }
+
+/// A unit's segments where they are lent, and their checksums.
+pub type Lent = Vec<(Piece, u64)>;
 
 /// A unit of such values.
 #[derive(Debug)]
@@ -319,14 +374,44 @@ impl GpuUnit<'_> {
     /// # Errors
     /// Where the GPU can't.
     pub fn split_all(units: &[Self], with_tail: bool) -> Result<Vec<Segments>, CodeError> {
-        let all = units.iter().map(|unit| InCache {
-            plan: unit.plan,
-            order: unit.order,
-            cache: &unit.values.cache,
-        });
-        let all: Vec<_> = all.collect();
         let coder = units.first().map(|unit| unit.values.coder());
+        let all: Vec<_> = units.iter().map(Self::in_cache).collect();
         coder.map_or(Ok(Vec::new()), |mut coder| coder.split_all(&all, with_tail))
+    }
+
+    /// The same into memory that is [lent](super::Pool::lendable): of each unit the segments and their checksums. `None` where that has no room.
+    ///
+    /// # Errors
+    /// Where the GPU can't.
+    pub fn split_all_lent(units: &[Self], with_tail: bool) -> Result<Option<Vec<Lent>>, CodeError> {
+        let values = units.first().map(|unit| &unit.values);
+        let bytes = units.iter().map(|unit| bound(unit.plan, with_tail)).sum();
+        let slot = values.and_then(|values| values.segments?.slot(bytes));
+        let (Some(values), Some(mut slot)) = (values, slot) else {
+            return Ok(None);
+        };
+        let all: Vec<_> = units.iter().map(Self::in_cache).collect();
+        let mut coder = values.coder();
+        let placed = coder.split_all_into(&all, with_tail, slot.bytes_mut())?;
+        let start = slot.range().start;
+        let place = |placed: &Placed| {
+            let first = start + placed.offset;
+            first..first + placed.bytes
+        };
+        let end = placed.iter().flatten().map(|placed| place(placed).end);
+        slot.end_at(end.max().unwrap_or(start));
+        let slot = Arc::new(slot);
+        let piece = |placed: &Placed| (Piece::lent(&slot, place(placed)), placed.sum);
+        let of_unit = |placed: &Vec<Placed>| placed.iter().map(piece).collect();
+        Ok(Some(placed.iter().map(of_unit).collect()))
+    }
+
+    fn in_cache(&self) -> InCache<'_> {
+        InCache {
+            plan: self.plan,
+            order: self.order,
+            cache: &self.values.cache,
+        }
     }
 }
 

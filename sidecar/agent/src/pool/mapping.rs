@@ -42,6 +42,16 @@ impl Mapping {
         })
     }
 
+    /// Its first byte.
+    pub(super) fn start(&self) -> *const u8 {
+        self.map.as_ptr()
+    }
+
+    /// Its length in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// Whether a page was missing when it was touched. What was read since is worth nothing, and what was written is nowhere.
     pub(super) fn is_lost(&self) -> bool {
         self.guard.is_lost()

@@ -1,12 +1,18 @@
-//! The file through which coded units pass between an engine that codes by itself and this agent.
+//! Memory in which coded units lie until they are sent: the file through which an engine that codes by itself hands them over, or a file of this
+//! agent's own, into which its GPU brings them.
 #![expect(
     unsafe_code,
     reason = "memory shared with the engine's process: whose a piece of it is, is known here"
 )]
 
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lynx_transport::rdma::Lendable;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::mapping::Mapping;
 use super::room::Room;
@@ -41,6 +47,13 @@ impl Staging {
         Self { mapping, room }
     }
 
+    /// So many bytes of nobody else's.
+    pub(super) fn own(bytes: usize) -> io::Result<Self> {
+        let file = File::from(memfd_create("lynx-segments", MemfdFlags::CLOEXEC)?);
+        ftruncate(&file, bytes as u64)?;
+        Ok(Self::new(Mapping::new(&file, bytes, true)?, bytes))
+    }
+
     fn room(&self) -> MutexGuard<'_, Room> {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,10 +78,27 @@ impl Staging {
     }
 }
 
+// SAFETY: the mapping has these bytes for as long as it lives, which is as long as self.
+unsafe impl Lendable for Staging {
+    fn start(&self) -> *const u8 {
+        self.mapping.start()
+    }
+
+    fn bytes(&self) -> usize {
+        self.mapping.len()
+    }
+}
+
 impl Slot {
     /// Where in the file it is.
     pub(super) fn range(&self) -> Range<usize> {
         self.start..self.start + self.bytes
+    }
+
+    /// All of it, to be filled.
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as below, and nobody reads: this is the only reference to the piece, of which nobody has been told.
+        unsafe { self.staging.mapping.bytes_mut(self.start, self.bytes) }
     }
 
     /// Gives back what lies behind this place in the file.

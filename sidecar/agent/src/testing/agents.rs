@@ -115,8 +115,13 @@ impl Memory {
     }
 }
 
-/// An agent that runs until it is dropped.
-async fn start(directory: &Path, yaml: String, kernels: &Path) -> (Agent, PathBuf) {
+/// An agent that runs until it is dropped, and the socket of its engine.
+async fn start(
+    directory: &Path,
+    yaml: String,
+    kernels: &Path,
+    carriage: Carriage,
+) -> (Agent, PathBuf) {
     let socket = directory.join(if yaml.contains("prefill-0") {
         "p.sock"
     } else {
@@ -130,16 +135,21 @@ async fn start(directory: &Path, yaml: String, kernels: &Path) -> (Agent, PathBu
         kernels.display()
     );
     let config = Config::parse(&yaml, &|_| None).unwrap();
-    let carriage = Carriage::default().slowed(SLOWED);
-    let agent = Agent::bind_by(carriage, config).await.unwrap();
+    let agent = Agent::bind_by(carriage.slowed(SLOWED), config);
+    let agent = agent.await.unwrap();
     (agent, socket)
 }
 
 /// KV comes from one to the other, by agents that find their kernels there.
-pub(crate) async fn comes_whole(
+pub(crate) async fn comes_whole(kernels: &Path, from: Memory, to: Memory, directory: &Path) {
+    comes_whole_by(&Carriage::default, kernels, [from, to], directory).await;
+}
+
+/// The same, carried so.
+pub(crate) async fn comes_whole_by(
+    carriage: &dyn Fn() -> Carriage,
     kernels: &Path,
-    mut from: Memory,
-    mut to: Memory,
+    [mut from, mut to]: [Memory; 2],
     directory: &Path,
 ) {
     let mut kv = Kv::random(TOKENS, 7);
@@ -148,10 +158,10 @@ pub(crate) async fn comes_whole(
     }
     from.fill(&kv);
     let yaml = "role: prefill\npod: {name: prefill-0}".to_owned();
-    let (prefill, prefill_socket) = start(directory, yaml, kernels).await;
+    let (prefill, prefill_socket) = start(directory, yaml, kernels, carriage()).await;
     let peer = prefill.peer_address().unwrap();
     let yaml = format!("role: decode\npod: {{name: decode-0}}\npeers: ['{peer}']");
-    let (decode, decode_socket) = start(directory, yaml, kernels).await;
+    let (decode, decode_socket) = start(directory, yaml, kernels, carriage()).await;
     let (http, mut status) = (decode.http_address(), decode.status());
     let mut agents = JoinSet::new();
     let mut engines = JoinSet::new();

@@ -4,6 +4,8 @@
 //! write reads its source when it happens and not when it is posted; a write with immediate waits for a receive; what was
 //! posted when a connection fails never completes. When each happens is drawn from a seed.
 
+mod counts;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,7 +15,9 @@ use std::task::{Context, Poll, Waker};
 
 use lynx_units::Priority;
 
-use crate::rdma::{Adapter, Completion, Endpoint, Loss, Queue, Route, Sizes};
+pub use self::counts::FabricCounts;
+use super::pool;
+use crate::rdma::{Adapter, Completion, Endpoint, Lendable, Loss, Queue, Route, Sizes, Source};
 
 /// How often a write to a peer that has failed is tried, on average.
 const TRIES: u32 = 16;
@@ -25,27 +29,6 @@ pub struct Fabric {
     state: Arc<Mutex<State>>,
 }
 
-/// What has been asked of the cards of a [`Fabric`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FabricCounts {
-    /// Bytes that were written.
-    pub bytes: u64,
-    /// Writes, with immediate or without.
-    pub requests: u64,
-    /// Those of more than a kibibyte: chunks.
-    pub long: u64,
-    /// Completions that senders were told of.
-    pub signalled: u64,
-    /// Writes with immediate that found no receive.
-    pub not_ready: u64,
-    /// The most that any queue pair had under way at a time.
-    pub most_under_way: usize,
-    /// Likewise, in bytes.
-    pub most_bytes_under_way: u64,
-    /// Cards that connections have lost and said so, each end of one for itself.
-    pub lost: u64,
-}
-
 #[derive(Debug, Default)]
 struct State {
     random: u64,
@@ -53,6 +36,8 @@ struct State {
     pairs: BTreeMap<u32, Pair>,
     counts: FabricCounts,
     is_out: bool,
+    takes_none: bool,
+    holds_flushes: bool,
     longest: Option<usize>,
     cards: u8,
 }
@@ -63,9 +48,11 @@ struct Pair {
     sizes: Sizes,
     card: u8,
     is_failed: bool,
+    is_flushed: bool,
     key: u32,
     ring: Vec<u8>,
     staging: Vec<u8>,
+    lent: Option<Arc<dyn Lendable>>,
     peer: Option<Endpoint>,
     posted: VecDeque<Posted>,
     receives: u32,
@@ -75,7 +62,7 @@ struct Pair {
 
 #[derive(Debug)]
 struct Posted {
-    part: Range<usize>,
+    from: Source,
     to: u32,
     /// And whether its completion is told.
     immediate: Option<(u32, bool)>,
@@ -152,6 +139,16 @@ impl Fabric {
         self.state().is_out = is_out;
     }
 
+    /// Whether memory that is to be lent is refused, as where a process may lock no more.
+    pub fn refuse_memory(&self, refuse: bool) {
+        self.state().takes_none = refuse;
+    }
+
+    /// Whether failed queue pairs go on reading what they were given, as far as anybody knows.
+    pub fn hold_flushes(&self, hold: bool) {
+        self.state().holds_flushes = hold;
+    }
+
     /// Whether longer writes than these bytes vanish, as where a switch has a smaller MTU than both cards; `None` lets all pass.
     pub fn set_longest(&self, longest: Option<usize>) {
         self.state().longest = longest;
@@ -209,9 +206,11 @@ impl Fabric {
             sizes,
             card,
             is_failed: false,
+            is_flushed: false,
             key,
             ring: vec![0; sizes.ring as usize],
             staging: vec![0; sizes.staging as usize],
+            lent: None,
             peer: None,
             posted: VecDeque::new(),
             receives: 0,
@@ -271,18 +270,28 @@ impl Queue for End {
         into.copy_from_slice(&ring[from..from + into.len()]);
     }
 
-    fn write(&mut self, part: Range<usize>, to: u32) -> io::Result<()> {
-        self.post(part, to, None)
+    fn lend(&mut self, memory: &Arc<dyn Lendable>) -> io::Result<()> {
+        let mut state = self.fabric.state();
+        if state.takes_none {
+            return Err(io::Error::other("the model takes no memory"));
+        }
+        if let Some(pair) = state.pairs.get_mut(&self.number) {
+            pair.lent = Some(Arc::clone(memory));
+        }
+        Ok(())
     }
 
-    fn write_with(
-        &mut self,
-        part: Range<usize>,
-        to: u32,
-        immediate: u32,
-        told: bool,
-    ) -> io::Result<()> {
-        self.post(part, to, Some((immediate, told)))
+    fn lent(&self, bytes: &[u8]) -> Option<Range<usize>> {
+        let state = self.fabric.state();
+        state.pairs.get(&self.number)?.lent.as_ref()?.find(bytes)
+    }
+
+    fn write(&mut self, from: Source, to: u32) -> io::Result<()> {
+        self.post(from, to, None)
+    }
+
+    fn write_with(&mut self, from: Source, to: u32, immediate: u32, told: bool) -> io::Result<()> {
+        self.post(from, to, Some((immediate, told)))
     }
 
     fn end(&mut self) {
@@ -322,7 +331,7 @@ impl Queue for End {
 }
 
 impl End {
-    fn post(&self, part: Range<usize>, to: u32, immediate: Option<(u32, bool)>) -> io::Result<()> {
+    fn post(&self, from: Source, to: u32, immediate: Option<(u32, bool)>) -> io::Result<()> {
         let mut state = self.fabric.state();
         let Some(pair) = state.pairs.get_mut(&self.number) else {
             return Err(io::Error::other("the queue pair is gone"));
@@ -334,30 +343,33 @@ impl End {
         if pair.posted.len() == pair.sizes.sends as usize {
             return Err(io::Error::other("the send queue is full"));
         }
-        let overlaps =
-            |posted: &Posted| posted.part.start < part.end && part.start < posted.part.end;
+        let part = from.staged.clone();
+        let overlaps = |posted: &Posted| {
+            let under_way = &posted.from.staged;
+            under_way.start < part.end && part.start < under_way.end
+        };
         if pair.posted.iter().any(overlaps) {
             return Err(io::Error::other(
                 "staging memory was written while it was under way",
             ));
         }
-        if let (Some(there), Some(here)) = (
-            pair.staging.get_mut(part.clone()),
-            self.staging.get(part.clone()),
-        ) {
+        if let (Some(there), Some(here)) =
+            (pair.staging.get_mut(part.clone()), self.staging.get(part))
+        {
             there.copy_from_slice(here);
         }
-        let bytes = part.len() as u64;
+        let (bytes, lent) = (from.len() as u64, from.lent.len() as u64);
         pair.posted.push_back(Posted {
-            part,
+            from,
             to,
             immediate,
         });
         let under_way = pair.posted.len();
-        let bytes_under_way = pair.posted.iter().map(|posted| posted.part.len() as u64);
+        let bytes_under_way = pair.posted.iter().map(|posted| posted.from.len() as u64);
         let bytes_under_way = bytes_under_way.sum();
         let counts = &mut state.counts;
         counts.bytes += bytes;
+        counts.lent += lent;
         counts.requests += 1;
         counts.long += u64::from(bytes > 1024);
         counts.signalled += u64::from(immediate.is_some_and(|(_, told)| told));
@@ -383,6 +395,14 @@ impl Drop for End {
 impl State {
     /// Has some of what is posted happen.
     fn step(&mut self) {
+        let held = self.holds_flushes;
+        for pair in self.pairs.values_mut() {
+            if pair.is_failed && !pair.is_flushed && !held {
+                pair.is_flushed = true;
+                pair.completions.push_back(Completion::Flushed);
+                pair.wake();
+            }
+        }
         let numbers: Vec<u32> = self.pairs.keys().copied().collect();
         for number in numbers {
             while !self.draw().is_multiple_of(4) && self.happen(number) {}
@@ -399,11 +419,11 @@ impl State {
         };
         if self
             .longest
-            .is_some_and(|longest| longest < posted.part.len())
+            .is_some_and(|longest| longest < posted.from.len())
         {
             return false;
         }
-        let bytes = from.staging[posted.part.clone()].to_vec();
+        let bytes = from.read(&posted.from);
         let (place, immediate) = (posted.to as usize, posted.immediate);
         let Some(there) = self.pairs.get_mut(&to.queue_pair) else {
             return false;
@@ -449,6 +469,15 @@ impl State {
 }
 
 impl Pair {
+    /// What is there just now.
+    fn read(&self, from: &Source) -> Vec<u8> {
+        let mut bytes = self.staging[from.staged.clone()].to_vec();
+        if let Some(memory) = &self.lent {
+            bytes.extend(pool::read(&**memory, from.lent.clone()));
+        }
+        bytes
+    }
+
     fn fail(&mut self, why: &str) {
         self.is_failed = true;
         self.posted.clear();

@@ -11,12 +11,13 @@ use std::task::{Context as Waking, Poll};
 
 use lynx_units::{Bytes, Priority};
 use lynx_verbs::{
-    CallError, Choice, CompletionQueue, Context, Domain, Gid, GidEntry, Library, Local, Mtu,
-    Outcome, Path, QueuePair, Ring, Staging, Target, Wakeups, Write, choose, source_towards,
+    CallError, Choice, CompletionQueue, Context, Domain, Gid, GidEntry, Lendable, Lent, Library,
+    Local, Mtu, Outcome, Path, QueuePair, Ring, Staging, Target, Wakeups, Write, choose,
+    source_towards,
 };
 
 use super::room::{Room, Taken};
-use super::{Adapter, Completion, Endpoint, Queue, Route, Sizes};
+use super::{Adapter, Completion, Endpoint, Queue, Route, Sizes, Source};
 
 /// Up to how many bytes a write carries its payload in the request: a frame without a chunk.
 const INLINE: u32 = 64;
@@ -24,9 +25,6 @@ const INLINE: u32 = 64;
 /// How long a card waits for an answer where there are other rails, as the exponent of 4 µs: 17 ms, eight times until the rail has failed
 /// (cards may take up to four times as long). What waits for the next message meanwhile has to live through it.
 const RAILS_TIMEOUT: u8 = 12;
-
-/// The number of all writes: those that are told complete in their order.
-const WRITE: u64 = 0;
 
 /// This machine's cards. A link's queue pairs are on the card that reaches its peer, or on a chosen one ([`choose`] has the rule).
 ///
@@ -41,6 +39,8 @@ pub struct Cards {
     /// How many cards a link goes by at most.
     rails: usize,
     room: Arc<Room>,
+    /// For memory that is lent.
+    lent: Arc<Room>,
     /// The devices that are open as long as a queue pair is on them, by name.
     open: Mutex<HashMap<String, Weak<Context>>>,
 }
@@ -53,9 +53,17 @@ impl Cards {
             choice,
             paths,
             rails: 1,
-            room: Room::new(memory),
+            room: Room::new("transfer.rdma.memory", memory),
+            lent: Room::new("transfer.rdma.lent", Bytes::ZERO),
             open: Mutex::default(),
         }
+    }
+
+    /// The same with so many bytes besides, at most, of memory that is lent to queue pairs. Without, none can be.
+    #[must_use]
+    pub fn with_lent(self, memory: Bytes) -> Self {
+        let lent = Room::new("transfer.rdma.lent", memory);
+        Self { lent, ..self }
     }
 
     /// The same with up to so many cards for each link: the one of the rule, and others with an address in a network of the peer's. Each has
@@ -141,7 +149,9 @@ impl Cards {
         on: Priority,
         sizes: Sizes,
     ) -> io::Result<Box<dyn Queue>> {
-        let taken = self.room.take(sizes.ring.into(), sizes.staging.into())?;
+        let taken = self
+            .room
+            .take(u64::from(sizes.ring) + u64::from(sizes.staging))?;
         let device = self.device(library, &gid.device)?;
         let domain = Domain::new(&device).map_err(told)?;
         let work = sizes.sends + sizes.receives;
@@ -157,12 +167,18 @@ impl Cards {
         Ok(Box::new(Pair {
             pair,
             path: self.paths[on.index()],
+            lent: None,
+            room: Arc::clone(&self.lent),
             staging: Staging::new(&domain, memory(sizes.staging)?).map_err(told)?,
             ring: Ring::new(&domain, memory(sizes.ring)?).map_err(told)?,
             ring_bytes: sizes.ring,
             peer: None,
             wakeups: Wakeups::new(queue)?,
             armed: AtomicBool::new(false),
+            posted: 0,
+            over: 0,
+            has_failed: false,
+            is_flushed: false,
             found: Vec::new(),
             completions: VecDeque::new(),
             _device: device,
@@ -201,6 +217,10 @@ struct Pair {
     /// Before the memory: work that is posted ends with it.
     pair: QueuePair,
     path: Path,
+    /// What it was lent, and what of the room that takes.
+    lent: Option<(Lent, Taken)>,
+    /// For that.
+    room: Arc<Room>,
     staging: Staging,
     ring: Ring,
     ring_bytes: u32,
@@ -209,6 +229,12 @@ struct Pair {
     wakeups: Wakeups,
     /// Whether the next completion wakes, or has.
     armed: AtomicBool,
+    /// How many writes were posted, which is the number of the next, and how many of them are known to be over: they complete in their order.
+    posted: u64,
+    over: u64,
+    /// Whether the connection is over, and whether it was said that the card reads nothing any more.
+    has_failed: bool,
+    is_flushed: bool,
     found: Vec<lynx_verbs::Completion>,
     completions: VecDeque<Completion>,
     /// So that the next queue pair finds it open.
@@ -217,24 +243,34 @@ struct Pair {
     _taken: Taken,
 }
 
+/// A part of registered memory that a write is of, where it is of any.
+fn part<'a>(
+    range: Range<usize>,
+    of: impl FnOnce(Range<usize>) -> Option<Local<'a>>,
+) -> io::Result<Option<Local<'a>>> {
+    if range.is_empty() {
+        return Ok(None);
+    }
+    let outside = || io::Error::other("a write from outside of the memory that is registered");
+    of(range).map(Some).ok_or_else(outside)
+}
+
 impl Pair {
     fn post(
-        &self,
-        part: Range<usize>,
+        &mut self,
+        Source { staged, lent }: Source,
         to: u32,
         immediate: Option<u32>,
         signalled: bool,
     ) -> io::Result<()> {
-        let outside = || io::Error::other("a write from outside of the staging memory");
-        let from: Option<Local<'_>> = if part.is_empty() {
-            None
-        } else {
-            Some(self.staging.part(part).ok_or_else(outside)?)
-        };
+        let memory = self.lent.as_ref().map(|(memory, _)| memory);
+        let from = part(staged, |staged| self.staging.part(staged))?;
+        let then = part(lent, |lent| memory?.part(lent))?;
         let ring = self.peer.ok_or(io::ErrorKind::NotConnected)?;
         let write = Write {
-            work: WRITE,
+            work: self.posted,
             from,
+            then,
             to: Target {
                 address: ring.address.wrapping_add(u64::from(to)),
                 ..ring
@@ -242,7 +278,9 @@ impl Pair {
             immediate,
             signalled,
         };
-        self.pair.post(&write).map_err(told)
+        self.pair.post(&write).map_err(told)?;
+        self.posted += 1;
+        Ok(())
     }
 
     /// Takes what the card has done; whether there was anything.
@@ -250,6 +288,11 @@ impl Pair {
         self.found.clear();
         let any = self.wakeups.queue().poll(&mut self.found)? > 0;
         for completion in &self.found {
+            if let Outcome::Written { work } | Outcome::WriteFailed { work, .. } =
+                completion.outcome
+            {
+                self.over = work + 1;
+            }
             self.completions.push_back(match completion.outcome {
                 Outcome::Written { .. } => Completion::Sent,
                 Outcome::Announced { immediate, .. } => {
@@ -257,9 +300,15 @@ impl Pair {
                     Completion::Received(immediate)
                 }
                 Outcome::WriteFailed { failure, .. } | Outcome::ReceiveFailed { failure } => {
+                    self.has_failed = true;
                     Completion::Failed(failure.to_string())
                 }
             });
+        }
+        // Every write that is posted when a queue pair fails is flushed, and has a completion.
+        if self.has_failed && !self.is_flushed && self.over == self.posted {
+            self.is_flushed = true;
+            self.completions.push_back(Completion::Flushed);
         }
         Ok(any)
     }
@@ -321,21 +370,28 @@ impl Queue for Pair {
         self.ring.copy_to(from, into);
     }
 
-    fn write(&mut self, part: Range<usize>, to: u32) -> io::Result<()> {
-        self.post(part, to, None, false)
+    fn lend(&mut self, memory: &Arc<dyn Lendable>) -> io::Result<()> {
+        let taken = self.room.take(memory.bytes() as u64)?;
+        let lent = Lent::new(self.pair.domain(), memory).map_err(told)?;
+        self.lent = Some((lent, taken));
+        Ok(())
     }
 
-    fn write_with(
-        &mut self,
-        part: Range<usize>,
-        to: u32,
-        immediate: u32,
-        told: bool,
-    ) -> io::Result<()> {
-        self.post(part, to, Some(immediate), told)
+    fn lent(&self, bytes: &[u8]) -> Option<Range<usize>> {
+        let (memory, _) = self.lent.as_ref()?;
+        memory.find(bytes)
+    }
+
+    fn write(&mut self, from: Source, to: u32) -> io::Result<()> {
+        self.post(from, to, None, false)
+    }
+
+    fn write_with(&mut self, from: Source, to: u32, immediate: u32, told: bool) -> io::Result<()> {
+        self.post(from, to, Some(immediate), told)
     }
 
     fn end(&mut self) {
+        self.has_failed = true;
         // Where the card refuses even this, it has nothing left to end.
         drop(self.pair.fail());
     }

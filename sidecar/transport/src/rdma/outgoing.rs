@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use bytes::Bytes;
 use lynx_protocol::limits::MAX_CHUNK;
 use lynx_protocol::wire::CHUNK_FRAME_LEN;
 
 use super::incoming::Violation;
 use super::number::Number;
+use super::queue::Source;
 
 /// Most long messages with the card: one that it is writing, and the next. What is there can't be overtaken, so this is what
 /// an anchor waits for at most.
@@ -41,6 +43,10 @@ pub(crate) struct Outgoing {
     untold: usize,
     /// The lengths of those that the peer has not taken out.
     untaken: VecDeque<u32>,
+    /// What was with the card when it failed, as long as it may read that.
+    retained: Vec<Bytes>,
+    /// Whether a card that has failed reads nothing any more.
+    is_flushed: bool,
 }
 
 /// Something that the card was given.
@@ -53,13 +59,25 @@ struct Posted {
     message: Option<Kept>,
 }
 
-/// A message whose bytes are in the staging memory still.
+/// A message whose bytes are in the staging memory still, or where the card reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) number: Number,
     /// Where in the stream it begins.
     pub(crate) at: u64,
-    pub(crate) from: Range<usize>,
+    /// Its first bytes, all of them where it has no payload.
+    pub(crate) staged: Range<usize>,
+    /// The others.
+    pub(crate) payload: Bytes,
+}
+
+/// Payload that lies in memory which the card was lent.
+#[derive(Clone, Debug)]
+pub(crate) struct Payload {
+    /// Held as long as the card may read them.
+    pub(crate) bytes: Bytes,
+    /// Where they lie.
+    pub(crate) lent: Range<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +87,10 @@ enum Kind {
     Word,
 }
 
-/// One write of a message: from the staging memory to the peer's ring.
+/// One write of a message, into the peer's ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    pub(crate) from: Range<usize>,
+    pub(crate) from: Source,
     pub(crate) to: u32,
 }
 
@@ -95,6 +113,12 @@ impl Kind {
     }
 }
 
+impl Kept {
+    pub(crate) fn len(&self) -> usize {
+        self.staged.len() + self.payload.len()
+    }
+}
+
 impl Outgoing {
     /// Bytes of staging memory that it needs.
     pub(crate) const STAGING: usize = LONGEST * MOST_LONG + SHORT * MOST_SHORT;
@@ -110,6 +134,8 @@ impl Outgoing {
             unsent: VecDeque::with_capacity(MOST_LONG + MOST_SHORT + MOST_WORDS),
             untold: 0,
             untaken: VecDeque::with_capacity(MOST_UNTAKEN),
+            retained: Vec::new(),
+            is_flushed: false,
         }
     }
 
@@ -128,6 +154,11 @@ impl Outgoing {
         if is_full { 0 } else { length }
     }
 
+    /// Whether a message of so many bytes may have payload that isn't copied: of a short one a copy costs less.
+    pub(crate) fn takes_payload(length: usize) -> bool {
+        Kind::of(length) == Kind::Long
+    }
+
     /// Where in the staging memory the next message's bytes go, if it has so many.
     pub(crate) fn place(&self, length: usize) -> usize {
         let [long, short] = self.next;
@@ -137,19 +168,35 @@ impl Outgoing {
         }
     }
 
-    /// The writes of the next message, whose bytes are in their [`place`](Self::place). `length` is above zero, and no more
-    /// than there is [`room`](Self::room) for.
-    pub(crate) fn post(&mut self, number: Number, at: u64, length: u32) -> Pieces {
+    /// The writes of the next message, whose first bytes, `staged`, are in their [`place`](Self::place) and whose others are payload. Together
+    /// they are `length`, which is above zero, and no more than there is [`room`](Self::room) for.
+    pub(crate) fn post(
+        &mut self,
+        number: Number,
+        at: u64,
+        length: u32,
+        payload: Option<Payload>,
+    ) -> Pieces {
         // Below the ring's length, which is a u32.
         let to = u32::try_from(self.written % self.ring).unwrap_or(0);
         let kind = Kind::of(length as usize);
         let place = self.place(length as usize);
-        let whole = place..place + length as usize;
+        let (payload, lent) = payload.map_or((Bytes::new(), 0..0), |it| (it.bytes, it.lent));
+        let staged = place..place + length as usize - lent.len();
+        let whole = Source {
+            staged: staged.clone(),
+            lent,
+        };
         self.next[usize::from(kind == Kind::Short)] += 1;
         self.written += u64::from(length);
         self.untaken.push_back(length);
-        let from = whole.clone();
-        let told = self.push(kind, Some(Kept { number, at, from }));
+        let kept = Kept {
+            number,
+            at,
+            staged,
+            payload,
+        };
+        let told = self.push(kind, Some(kept));
         let before_end = self.ring - u64::from(to);
         if u64::from(length) <= before_end {
             let last = Piece { from: whole, to };
@@ -159,8 +206,7 @@ impl Outgoing {
                 told,
             };
         }
-        let cut = place + usize::try_from(before_end).unwrap_or(0);
-        let (from, last) = (place..cut, cut..whole.end);
+        let [from, last] = whole.split_at(usize::try_from(before_end).unwrap_or(0));
         Pieces {
             first: Some(Piece { from, to }),
             last: Piece { from: last, to: 0 },
@@ -206,7 +252,18 @@ impl Outgoing {
 
     /// The card has failed: the messages of which nobody knows whether they are in the peer's memory, the oldest first.
     pub(crate) fn lose(&mut self) -> impl Iterator<Item = Kept> {
-        self.unsent.drain(..).filter_map(|posted| posted.message)
+        let messages = self.unsent.drain(..).filter_map(|posted| posted.message);
+        messages.inspect(|message| {
+            if !self.is_flushed {
+                self.retained.push(message.payload.clone());
+            }
+        })
+    }
+
+    /// The card has failed, and reads nothing any more.
+    pub(crate) fn flushed(&mut self) {
+        self.is_flushed = true;
+        self.retained.clear();
     }
 
     /// The first message that isn't known to be in the peer's memory.
@@ -222,7 +279,7 @@ impl Outgoing {
             .unsent
             .iter()
             .filter_map(|posted| posted.message.as_ref());
-        messages.map(|message| message.from.len()).sum()
+        messages.map(Kept::len).sum()
     }
 
     /// Whether the card has done all that it was given, as far as is known.

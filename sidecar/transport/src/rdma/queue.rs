@@ -4,9 +4,11 @@ use std::fmt::Debug;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use lynx_units::Priority;
+use lynx_verbs::Lendable;
 
 use super::Endpoint;
 
@@ -43,6 +45,49 @@ pub struct Loss {
     pub why: String,
 }
 
+/// What a write takes its bytes from: some of the staging memory and, behind that, some of the memory that was lent. Either may be empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Of the staging memory.
+    pub staged: Range<usize>,
+    /// Of the memory that was [lent](Queue::lend).
+    pub lent: Range<usize>,
+}
+
+impl Source {
+    /// How many bytes they are.
+    pub fn len(&self) -> usize {
+        self.staged.len() + self.lent.len()
+    }
+
+    /// Whether they are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first so many bytes, and the others.
+    pub(crate) fn split_at(self, bytes: usize) -> [Self; 2] {
+        let staged = self.staged.len().min(bytes);
+        let lent = self.lent.len().min(bytes - staged);
+        let [staged, lent] = [(self.staged, staged), (self.lent, lent)].map(|(range, first)| {
+            let cut = range.start + first;
+            [range.start..cut, cut..range.end]
+        });
+        let ([first, second], [third, fourth]) = (staged, lent);
+        [(first, third), (second, fourth)].map(|(staged, lent)| Self { staged, lent })
+    }
+}
+
+impl From<Range<usize>> for Source {
+    /// Of the staging memory alone.
+    fn from(staged: Range<usize>) -> Self {
+        Self {
+            staged,
+            ..Self::default()
+        }
+    }
+}
+
 /// This machine's network cards, as links use them.
 pub trait Adapter: Debug + Send + Sync {
     /// A queue pair for one connection of a link, with its own completion queue, ring and staging memory, which nobody has
@@ -75,6 +120,11 @@ pub trait Adapter: Debug + Send + Sync {
         None
     }
 
+    /// A queue pair can't read memory that it was to be lent ([`Lending`](super::Lending)): payload is copied. For whoever wants to know.
+    fn not_lent(&self, why: &io::Error) {
+        let _ = why;
+    }
+
     /// A connection has lost a card, and goes on. For whoever wants to know: the link's task calls it, so it must not wait.
     fn lost(&self, loss: &Loss) {
         let _ = loss;
@@ -92,30 +142,34 @@ pub trait Queue: Debug + Send + Sync {
     /// The card does not take what the peer says of itself.
     fn connect(&mut self, peer: &Endpoint) -> io::Result<()>;
 
+    /// Has it write from this memory too, from now on, and hold it until it is gone.
+    ///
+    /// # Errors
+    /// The card does not take it: there is too much, or none can be lent.
+    fn lend(&mut self, memory: &Arc<dyn Lendable>) -> io::Result<()>;
+
+    /// Where these bytes lie in the memory that was lent; `None` where they don't.
+    fn lent(&self, bytes: &[u8]) -> Option<Range<usize>>;
+
     /// Part of the memory that is written from. What is part of a write under way must be left alone.
     fn staging(&mut self, part: Range<usize>) -> &mut [u8];
 
     /// Copies out of the ring, from this offset on; the caller keeps within it.
     fn copy_out(&self, from: usize, into: &mut [u8]);
 
-    /// Writes this part of the staging memory into the peer's ring, from this offset on. Its completion is not told.
+    /// Writes this into the peer's ring, from this offset on. Its completion is not told. What is lent must stay as it is until what is
+    /// posted after it has completed.
     ///
     /// # Errors
     /// The card takes no more.
-    fn write(&mut self, part: Range<usize>, to: u32) -> io::Result<()>;
+    fn write(&mut self, from: Source, to: u32) -> io::Result<()>;
 
-    /// The same, with a number for the peer; the part may be empty. Where it is to be `told`, it completes after all that was
+    /// The same, with a number for the peer; there may be nothing to write. Where it is to be `told`, it completes after all that was
     /// posted before it.
     ///
     /// # Errors
     /// The card takes no more.
-    fn write_with(
-        &mut self,
-        part: Range<usize>,
-        to: u32,
-        immediate: u32,
-        told: bool,
-    ) -> io::Result<()>;
+    fn write_with(&mut self, from: Source, to: u32, immediate: u32, told: bool) -> io::Result<()>;
 
     /// Ends the connection: what is with the card does not go on, and nothing more is taken from the peer. The memory stays.
     fn end(&mut self);
@@ -137,4 +191,6 @@ pub enum Completion {
     Received(u32),
     /// The connection is over, and why.
     Failed(String),
+    /// It is over, and nothing of what was posted is under way any more: the card reads nothing.
+    Flushed,
 }

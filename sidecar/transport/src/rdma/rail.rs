@@ -5,14 +5,17 @@ use std::net::Ipv6Addr;
 use std::ops::Range;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
+
 use super::incoming::{Immediate, Incoming, Violation};
 use super::number::Number;
-use super::outgoing::{Kept, Outgoing, Pieces};
-use super::{Completion, Loss, Queue};
+use super::outgoing::{Kept, Outgoing, Payload, Pieces};
+use super::{Completion, Loss, Queue, Source};
 
 /// A queue pair that can be written to.
 #[derive(Debug)]
 pub(crate) struct Rail {
+    /// Before what it may read.
     queue: Box<dyn Queue>,
     outgoing: Outgoing,
     incoming: Incoming,
@@ -83,7 +86,7 @@ impl Rail {
     pub(super) fn greet(&mut self) {
         self.is_greeted = true;
         // Where the stream's first bytes will be, which come later.
-        if let Err(error) = self.queue.write(0..self.packet, 0) {
+        if let Err(error) = self.queue.write((0..self.packet).into(), 0) {
             self.fail(&error.to_string());
         }
         self.say(Immediate::Taken(0));
@@ -106,6 +109,7 @@ impl Rail {
                         Immediate::Out(rail) => out(rail),
                     }
                 }
+                Completion::Flushed => self.outgoing.flushed(),
                 Completion::Failed(why) => {
                     self.fail(&why);
                     break;
@@ -133,37 +137,47 @@ impl Rail {
         self.outgoing.bytes_with_card()
     }
 
-    /// Writes a message of these bytes, which are `at` this place of the stream, as many as there is `room` for; the length.
+    /// Writes a message of these bytes and this payload behind them, which are `at` this place of the stream: as many as there is `room` for,
+    /// which is no more than they are.
     pub(super) fn write(
         &mut self,
-        number: Number,
-        at: u64,
+        (number, at): (Number, u64),
         from: &[IoSlice<'_>],
+        payload: &Bytes,
         room: usize,
-    ) -> usize {
+    ) {
+        let before: usize = from.iter().map(|part| part.len()).sum();
+        let payload = payload.slice(..room.saturating_sub(before));
+        let lent = Some(&payload).filter(|it| !it.is_empty() && Outgoing::takes_payload(room));
+        let lent = lent.and_then(|payload| self.queue.lent(payload));
+        let copied: &[u8] = if lent.is_some() { &[] } else { &payload };
         let place = self.outgoing.place(room);
-        let staging = self.queue.staging(place..place + room);
-        let mut length = 0;
-        for part in from {
-            let count = part.len().min(staging.len() - length);
-            let (source, sink) = (part.get(..count), staging.get_mut(length..length + count));
-            if let (Some(source), Some(sink)) = (source, sink) {
-                sink.copy_from_slice(source);
-            }
-            length += count;
+        let mut staging = self.queue.staging(place..place + room);
+        for part in from.iter().map(|part| &**part).chain([copied]) {
+            let (filled, rest) = staging.split_at_mut(part.len().min(staging.len()));
+            filled.copy_from_slice(&part[..filled.len()]);
+            staging = rest;
         }
+        let payload = lent.map(|lent| Payload {
+            bytes: payload,
+            lent,
+        });
         // No longer than a message, which a u32 counts.
-        let bytes = u32::try_from(length).unwrap_or(0);
+        let bytes = u32::try_from(room).unwrap_or(0);
         if bytes > 0
-            && let Err(error) = self.post(number, at, bytes)
+            && let Err(error) = self.post((number, at), bytes, payload)
         {
             self.fail(&error.to_string());
         }
-        length
     }
 
-    fn post(&mut self, number: Number, at: u64, bytes: u32) -> io::Result<()> {
-        let Pieces { first, last, told } = self.outgoing.post(number, at, bytes);
+    fn post(
+        &mut self,
+        (number, at): (Number, u64),
+        bytes: u32,
+        payload: Option<Payload>,
+    ) -> io::Result<()> {
+        let Pieces { first, last, told } = self.outgoing.post(number, at, bytes, payload);
         if let Some(first) = first {
             self.queue.write(first.from, first.to)?;
         }
@@ -181,7 +195,7 @@ impl Rail {
         self.outgoing.lose()
     }
 
-    /// The bytes of one of them.
+    /// The bytes of one of them that are staged.
     pub(super) fn kept(&mut self, place: Range<usize>) -> Vec<u8> {
         self.queue.staging(place).to_vec()
     }
@@ -204,7 +218,10 @@ impl Rail {
     /// Says a word.
     pub(super) fn say(&mut self, word: Immediate) {
         self.outgoing.said();
-        if let Err(error) = self.queue.write_with(0..0, 0, word.encode(), true) {
+        if let Err(error) = self
+            .queue
+            .write_with(Source::default(), 0, word.encode(), true)
+        {
             self.fail(&error.to_string());
         }
     }

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
+
 use super::Loss;
 use super::incoming::{Immediate, Violation};
 use super::number::Number;
@@ -168,11 +170,12 @@ impl Rails {
 
     fn write_lost(&mut self) {
         while let Some((from, kept)) = self.lost.front().cloned()
-            && let Some(to) = self.choose(kept.from.len())
-            && self.rails[to].room(kept.from.len()) == kept.from.len()
+            && let Some(to) = self.choose(kept.len())
+            && self.rails[to].room(kept.len()) == kept.len()
         {
-            let bytes = self.rails[from].kept(kept.from);
-            self.rails[to].write(kept.number, kept.at, &[IoSlice::new(&bytes)], bytes.len());
+            let (place, length) = ((kept.number, kept.at), kept.len());
+            let staged = self.rails[from].kept(kept.staged);
+            self.rails[to].write(place, &[IoSlice::new(&staged)], &kept.payload, length);
             self.lost.pop_front();
         }
     }
@@ -198,9 +201,10 @@ impl Rails {
         })
     }
 
-    /// Writes a message of some of these bytes; how many, none where no rail has room.
-    pub(super) fn write(&mut self, from: &[IoSlice<'_>]) -> Option<usize> {
-        let wanted: usize = from.iter().map(|part| part.len()).sum();
+    /// Writes a message of some of these bytes and of the payload behind them; how many, none where no rail has room.
+    pub(super) fn write(&mut self, from: &[IoSlice<'_>], payload: &Bytes) -> Option<usize> {
+        let before: usize = from.iter().map(|part| part.len()).sum();
+        let wanted = before + payload.len();
         if wanted == 0 {
             return Some(0);
         }
@@ -216,11 +220,11 @@ impl Rails {
             alive.for_each(Rail::ask);
             return None;
         }
-        let written = self.rails[rail].write(self.written, self.at, from, room);
+        self.rails[rail].write((self.written, self.at), from, payload, room);
         self.written = self.written.next();
-        self.at += written as u64;
+        self.at += room as u64;
         self.turn = (rail + 1) % self.rails.len();
-        Some(written)
+        Some(room)
     }
 
     /// Whether a message of so many bytes more would be too far ahead.

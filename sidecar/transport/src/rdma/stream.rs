@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use lynx_tls::PeerIdentity;
 use lynx_units::Priority;
 use socket2::SockRef;
@@ -345,8 +346,23 @@ impl Wire for Remote {
     }
 
     fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_before(from, &Bytes::new())
+    }
+
+    fn write_chunk(&mut self, before: [IoSlice<'_>; 2], payload: &Bytes) -> io::Result<usize> {
+        self.write_before(&before, payload)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Remote {
+    /// Writes some of these bytes and of the payload behind them.
+    fn write_before(&mut self, from: &[IoSlice<'_>], payload: &Bytes) -> io::Result<usize> {
         self.hear()?;
-        let written = self.rails.write(from);
+        let written = self.rails.write(from, payload);
         // Where the peer is gone there will be no room, and being ready says no more than that.
         let closed = written.is_none() && self.is_closed();
         let full = match closed {
@@ -354,10 +370,6 @@ impl Wire for Remote {
             false => io::ErrorKind::WouldBlock,
         };
         written.ok_or_else(|| full.into())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -1,16 +1,26 @@
 //! Both halves of a stream against a model of it: a queue of bytes, and memory that remembers who may write to it.
 
 use std::collections::VecDeque;
+use std::ops::Range;
+
+use bytes::Bytes;
 
 use super::incoming::{Immediate, Incoming, Violation};
 use super::number::Number;
-use super::outgoing::{LONGEST, MOST_LONG, MOST_SHORT, MOST_UNTAKEN, MOST_WORDS, Outgoing, Pieces};
+use super::outgoing::{
+    LONGEST, MOST_LONG, MOST_SHORT, MOST_UNTAKEN, MOST_WORDS, Outgoing, Payload, Pieces,
+};
+
+/// Where payload begins in memory that was lent.
+const HERE: usize = 1 << 30;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug, bolero::TypeGenerator)]
 enum Step {
     /// The application writes up to so many bytes.
     Write(u32),
+    /// It writes some, and payload that lies where the card can read it.
+    WriteBefore(u8, u32),
     /// The card does the oldest thing.
     Card,
     /// The receiving application takes out up to so many bytes.
@@ -62,7 +72,8 @@ impl World {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Write(wanted) => self.write(wanted),
+            Step::Write(wanted) => self.write(wanted, 0),
+            Step::WriteBefore(before, payload) => self.write(before.into(), payload),
             Step::Card => self.card(),
             Step::Read(most) => self.read(most.into()),
             Step::Tell => {
@@ -79,8 +90,8 @@ impl World {
         }
     }
 
-    fn write(&mut self, wanted: u32) {
-        let length = self.outgoing.room(wanted as usize);
+    fn write(&mut self, before: u32, payload: u32) {
+        let length = self.outgoing.room(before as usize + payload as usize);
         if length == 0 {
             return;
         }
@@ -89,19 +100,31 @@ impl World {
             !self.with_card.iter().any(|message| message.place == place),
             "its bytes are under way"
         );
+        let payload = length.saturating_sub(before as usize);
+        let payload = if Outgoing::takes_payload(length) {
+            payload
+        } else {
+            0
+        };
+        let (lent, held) = (HERE..HERE + payload, Bytes::from(vec![0; payload]));
+        let of_payload = (payload > 0).then_some(Payload { bytes: held, lent });
         let length = u32::try_from(length).unwrap();
-        let Pieces { first, last, told } = self.outgoing.post(Number::default(), 0, length);
-        let mut staged = place;
+        let posted = self.outgoing.post(Number::default(), 0, length, of_payload);
+        let Pieces { first, last, told } = posted;
+        let (mut staged, mut lent) = (place, HERE);
         let mut writes = Vec::new();
         for piece in first.into_iter().chain([last]) {
-            assert_eq!(piece.from.start, staged, "one piece after the other");
-            staged = piece.from.end;
+            let is_next = |range: &Range<usize>, from| range.is_empty() || range.start == from;
+            assert!(is_next(&piece.from.staged, staged) && is_next(&piece.from.lent, lent));
+            staged += piece.from.staged.len();
+            lent += piece.from.lent.len();
             let to = piece.to as usize;
             assert!(to + piece.from.len() <= self.ring.len(), "within the ring");
             writes.push((self.written, piece.from.len(), to));
             self.written += piece.from.len() as u64;
         }
-        assert_eq!(staged, place + length as usize);
+        assert_eq!(lent, HERE + payload);
+        assert_eq!(staged, place + length as usize - payload);
         assert!(staged <= Outgoing::STAGING && length as usize <= LONGEST);
         self.with_card.push_back(Message {
             place,
@@ -175,7 +198,7 @@ fn of_short_messages_one_in_eight_is_told() {
     let mut told = Vec::new();
     for _ in 0..MOST_SHORT {
         assert_eq!(outgoing.room(1), 1);
-        told.push(outgoing.post(Number::default(), 0, 1).told);
+        told.push(outgoing.post(Number::default(), 0, 1, None).told);
     }
     assert_eq!(
         outgoing.room(1),
@@ -195,7 +218,7 @@ fn of_short_messages_one_in_eight_is_told() {
 fn who_waits_for_what_nothing_is_said_of_says_a_word() {
     let mut outgoing = Outgoing::new(1000);
     assert!(!outgoing.is_untold(), "there is nothing");
-    outgoing.post(Number::default(), 0, 1);
+    outgoing.post(Number::default(), 0, 1, None);
     assert!(outgoing.is_untold());
     outgoing.said();
     assert!(!outgoing.is_untold());

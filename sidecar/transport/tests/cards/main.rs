@@ -8,6 +8,8 @@
 
 #[path = "../rdma/ending.rs"]
 mod ending;
+#[path = "../rdma/lending.rs"]
+mod lending;
 mod missing;
 #[path = "../link/pair.rs"]
 mod pair;
@@ -29,11 +31,14 @@ const CARD: &str = "rxe0:1:1";
 /// The cards that this choice fits.
 fn cards(choice: &str, memory: Bytes) -> Arc<dyn Adapter> {
     let cards = Cards::new(choice.parse().unwrap(), [Path::default(); 2], memory);
-    Arc::new(cards)
+    Arc::new(cards.with_lent(Bytes::from_mib(64)))
+}
+
+fn adapter() -> Arc<dyn Adapter> {
+    cards(CARD, Bytes::from_mib(256))
 }
 
 /// What both sides of each link have. The connections go over the loopback, whose address no card has.
 fn with_means(config: LinkConfig) -> LinkConfig {
-    let adapter = cards(CARD, Bytes::from_mib(256));
-    config.with_adapter(Some(adapter)).requiring_rdma(true)
+    config.with_adapter(Some(adapter())).requiring_rdma(true)
 }

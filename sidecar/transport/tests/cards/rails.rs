@@ -8,7 +8,9 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lynx_transport::rdma::{Adapter, Cards, Completion, Endpoint, Queue, Route, Sizes};
+use lynx_transport::rdma::{
+    Adapter, Cards, Completion, Endpoint, Lendable, Queue, Route, Sizes, Source,
+};
 use lynx_transport::{Clock, LinkConfig, ReceiverEvent};
 use lynx_units::{Bytes, Priority, TransferId};
 use lynx_verbs::Path;
@@ -92,19 +94,21 @@ impl Queue for Second {
         self.queue.copy_out(from, into);
     }
 
-    fn write(&mut self, part: Range<usize>, to: u32) -> io::Result<()> {
-        self.queue.write(part, to)
+    fn lend(&mut self, memory: &Arc<dyn Lendable>) -> io::Result<()> {
+        self.queue.lend(memory)
     }
 
-    fn write_with(
-        &mut self,
-        part: Range<usize>,
-        to: u32,
-        immediate: u32,
-        told: bool,
-    ) -> io::Result<()> {
-        self.writes += usize::from(!part.is_empty());
-        self.queue.write_with(part, to, immediate, told)?;
+    fn lent(&self, bytes: &[u8]) -> Option<Range<usize>> {
+        self.queue.lent(bytes)
+    }
+
+    fn write(&mut self, from: Source, to: u32) -> io::Result<()> {
+        self.queue.write(from, to)
+    }
+
+    fn write_with(&mut self, from: Source, to: u32, immediate: u32, told: bool) -> io::Result<()> {
+        self.writes += usize::from(!from.is_empty());
+        self.queue.write_with(from, to, immediate, told)?;
         if self.writes == WRITES {
             self.of.failed.fetch_add(1, Ordering::Relaxed);
             self.queue.end();

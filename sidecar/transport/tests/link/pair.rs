@@ -127,7 +127,7 @@ impl Pair {
     pub(crate) async fn with_config(
         rate: BitRate,
         window: Bytes,
-        config: fn(Clock, &str) -> LinkConfig,
+        config: impl Fn(Clock, &str) -> LinkConfig,
     ) -> Self {
         let clock = Clock::start();
         let mut listener = Listener::bind(LOOPBACK, config(clock, "prefill")).unwrap();

@@ -43,6 +43,7 @@ async fn two_priorities_write_a_mebibyte_each_and_announce_it_in_order() {
             let write = Write {
                 work: u64::from(rank * PIECES + index),
                 from: a.staging.part(at..at + piece),
+                then: None,
                 to: Target {
                     address: target.address + (rank as usize * MIB + at) as u64,
                     ..target
@@ -102,6 +103,7 @@ async fn an_announcement_without_bytes_and_one_in_the_request_arrive() {
     let mut short = Write {
         work: 1,
         from: a.staging.part(8..64),
+        then: None,
         to: b.ring.target(),
         immediate: Some(56),
         signalled: false,

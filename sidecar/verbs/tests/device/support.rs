@@ -84,6 +84,7 @@ pub(crate) fn connect(one: &QueuePair, other: &QueuePair, path: &Path) {
 pub(crate) fn write(work: u64, staging: &Staging, to: Target) -> Write<'_> {
     Write {
         work,
+        then: None,
         from: staging.part(0..64),
         to,
         immediate: None,

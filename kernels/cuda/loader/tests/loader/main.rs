@@ -82,6 +82,11 @@ fn segments_go_into_registered_memory_without_a_detour() {
 }
 
 #[test]
+fn several_units_go_into_registered_memory_in_one_launch() {
+    fake::run("registered::several_units_come_one_behind_the_other");
+}
+
+#[test]
 fn memory_that_can_not_be_registered_costs_a_detour_and_no_bit() {
     fake::run("registered::what_is_refused_is_copied");
 }

@@ -1,6 +1,6 @@
 //! Segments in memory of the caller's: registered, and not; with the fake driver.
 
-use lynx_cuda::{CodeError, Coder as _, GpuCoder, Placed, Segments};
+use lynx_cuda::{CodeError, Coder as _, GpuCoder, InCache, Placed, Segments};
 use lynx_kernels::Kind;
 
 use crate::common::{Case, Random, STYLES};
@@ -84,6 +84,55 @@ fn a_split_comes_where_it_is_wanted() {
     // SAFETY: as above.
     unsafe { gpu.register(memory.as_mut_ptr(), BYTES) }.unwrap();
     drop((gpu, device));
+}
+
+/// Two units, of which either may have escaped groups.
+#[test]
+#[ignore = "needs the fake driver, with which another test runs it"]
+fn several_units_come_one_behind_the_other() {
+    let (device, images) = device();
+    let mut random = Random::new(33);
+    let mut memory = vec![0; 2 * BYTES];
+    let mut gpu = GpuCoder::new(&device, images, 2 * BUDGET).unwrap();
+    // SAFETY: the memory is dropped after the coder.
+    unsafe { gpu.register(memory.as_mut_ptr(), 2 * BYTES) }.unwrap();
+    for style in 0..STYLES {
+        let cases = [(style, Kind::K), ((style + 1) % STYLES, Kind::V)]
+            .map(|(style, kind)| case(&mut random, style, kind, true));
+        let sources = cases.each_ref().map(|case| {
+            let mut source = OnGpu::new(&device, &case.plan, 32);
+            source.write(gpu.stream(), &case.plan, &case.blocks);
+            source
+        });
+        let caches = sources.each_ref().map(OnGpu::cache);
+        let units = [0, 1].map(|index| InCache {
+            plan: &cases[index].plan,
+            order: &cases[index].order,
+            cache: &caches[index],
+        });
+        for with_tail in [true, false] {
+            let placed = gpu.split_all_into(&units, with_tail, &mut memory).unwrap();
+            let all = placed.concat();
+            let expected = cases.each_ref().map(|case| {
+                let split = processor().split(&case.plan, &case.order, &case.blocks, with_tail);
+                let Segments { unit, mut sums } = split.unwrap();
+                let count = case.plan.segments() - usize::from(!with_tail);
+                sums.truncate(count);
+                let segments = (0..count).map(move |index| unit.segment(index).unwrap().to_vec());
+                segments.zip(sums).collect::<Vec<_>>()
+            });
+            assert_eq!(placed.len(), 2);
+            assert_eq!(placed[0].len(), expected[0].len());
+            let mut end = 0_usize;
+            for (place, (bytes, sum)) in all.iter().zip(expected.concat()) {
+                assert_eq!(place.offset, end.next_multiple_of(16));
+                end = place.offset + place.bytes;
+                assert!(memory[place.offset..end] == bytes && place.sum == sum);
+            }
+            let few = gpu.split_all_into(&units, with_tail, &mut memory[..end - 1]);
+            assert!(matches!(few, Err(CodeError::TooSmall { .. })), "{few:?}");
+        }
+    }
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub(in super::super) const RDMA_PORT: &str = "transfer.rdma.port";
 pub(in super::super) const RDMA_GID_INDEX: &str = "transfer.rdma.gidIndex";
 pub(in super::super) const RDMA_RAILS: &str = "transfer.rdma.rails";
 pub(in super::super) const RDMA_MEMORY: &str = "transfer.rdma.memory";
+pub(in super::super) const RDMA_LENT: &str = "transfer.rdma.lent";
 /// By [`Priority::index`](lynx_units::Priority::index), as the next.
 pub(in super::super) const SERVICE_LEVELS: [&str; 2] = [
     "transfer.rdma.anchor.serviceLevel",

@@ -113,7 +113,8 @@ impl Prefill {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let clock = Clock::start();
         let config = LinkConfig::new(clock, identity.to_peer_info()).unwrap();
-        let mut listener = Listener::bind(any, carriage.carry(config, &Arc::default())).unwrap();
+        let mut listener =
+            Listener::bind(any, carriage.carry(config, &Arc::default(), None)).unwrap();
         let control = TcpListener::bind(any).await.unwrap();
         let address = control.local_addr().unwrap();
         let shared = Arc::new(Shared {

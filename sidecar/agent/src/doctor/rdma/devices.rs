@@ -8,8 +8,8 @@ use lynx_verbs::{
 use super::super::{Finding, Root};
 use crate::run::chain;
 
-/// The rings and buffers of some dozens of links.
-const ENOUGH: u64 = 1 << 30;
+/// What an agent registers at most unless it is configured otherwise: `transfer.rdma.memory` and `transfer.rdma.lent`.
+const ENOUGH: u64 = (1 << 30) + (512 << 20);
 
 /// Of libibverbs, which looks at this machine only, whatever the root is.
 pub(super) fn examine(_: &Root) -> Vec<Finding> {

@@ -79,7 +79,7 @@ impl Peer {
         let config = LinkConfig::new(Clock::start(), identity.to_peer_info())
             .unwrap()
             .with_credentials(security.data().cloned());
-        let connected = Dialler::new(address, carriage.carry(config, &Arc::default()))
+        let connected = Dialler::new(address, carriage.carry(config, &Arc::default(), None))
             .connect(Duration::from_secs(20))
             .await
             .unwrap();

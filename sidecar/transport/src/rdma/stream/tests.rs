@@ -17,15 +17,19 @@ const GIB: u64 = 8;
 
 /// Both ends of a stream on the model.
 pub(crate) async fn ends(fabric: &Fabric) -> [Remote; 2] {
+    ends_by([fabric.adapter(), fabric.adapter()]).await
+}
+
+/// Both ends, each with its own cards.
+pub(crate) async fn ends_by([near_by, far_by]: [Arc<dyn Adapter>; 2]) -> [Remote; 2] {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
     let (near, (far, _)) = (near.unwrap(), far.unwrap());
-    let adapter = fabric.adapter();
-    let here = Prepared::new(&adapter, &near, Priority::Residual).await;
+    let here = Prepared::new(&near_by, &near, Priority::Residual).await;
     let here = here.unwrap();
     let offered = here.endpoints();
-    let there = Paired::facing(&adapter, &far, Priority::Residual, &offered).await;
+    let there = Paired::facing(&far_by, &far, Priority::Residual, &offered).await;
     let there = there.unwrap();
     let here = here.connect(there.endpoints()).unwrap();
     let mut ends = [Remote::new(here, near, None), Remote::new(there, far, None)];

@@ -76,26 +76,58 @@ impl GpuCoder {
         to: &mut [u8],
     ) -> Result<Vec<Placed>, CodeError> {
         let units = [InCache { plan, order, cache }];
-        let (works, statuses) = self.make(&units, with_tail)?;
-        let (Some(work), Some(&status)) = (works.first(), statuses.first()) else {
-            return Ok(Vec::new());
-        };
-        let count = plan.segments() - usize::from(!with_tail);
-        // Their length is in the head itself, and they are rare: the head takes the detour.
-        if status.escaped > 0 {
-            let made = self.collect(&works, &statuses)?.pop().unwrap_or_default();
-            let segments = (0..count).filter_map(|index| made.unit.segment(index));
-            let placed = lay_out(segments.clone().map(<[u8]>::len), &made.sums, to.len())?;
-            for (place, bytes) in placed.iter().zip(segments) {
+        let placed = self.split_all_into(&units, with_tail, to)?.pop();
+        Ok(placed.unwrap_or_default())
+    }
+
+    /// The same, of several units in one launch, one behind the other.
+    ///
+    /// # Errors
+    /// As for one, of any of them.
+    pub fn split_all_into(
+        &mut self,
+        units: &[InCache<'_>],
+        with_tail: bool,
+        to: &mut [u8],
+    ) -> Result<Vec<Vec<Placed>>, CodeError> {
+        let (works, statuses) = self.make(units, with_tail)?;
+        let count = |work: &Work<'_>| work.plan.segments() - usize::from(!with_tail);
+        // Their length is in the head itself, and they are rare: the heads take the detour.
+        if statuses.iter().any(|status| status.escaped > 0) {
+            let made = self.collect(&works, &statuses)?;
+            let segments = made.iter().zip(&works).flat_map(|(made, work)| {
+                let sums = made.sums.iter().copied();
+                let segments = (0..count(work)).filter_map(|index| made.unit.segment(index));
+                segments.zip(sums)
+            });
+            let lengths = segments.clone().map(|(bytes, sum)| (bytes.len(), sum));
+            let placed = lay_out(lengths, to.len())?;
+            for (place, (bytes, _)) in placed.iter().zip(segments) {
                 to[place.offset..][..place.bytes].copy_from_slice(bytes);
             }
-            return Ok(placed);
+            return Ok(by_unit(placed, works.iter().map(count)));
         }
-        let pieces = work.pieces(status);
-        let lengths = pieces[..count].iter().map(|(_, bytes)| *bytes);
-        let sums = work.sums(status, &pieces);
-        let placed = lay_out(lengths, &sums, to.len())?;
-        let moves = pieces.iter().zip(&placed);
+        let mut pieces = Vec::new();
+        let mut sums = Vec::new();
+        for (work, status) in works.iter().zip(&statuses) {
+            let of_unit = work.pieces(*status);
+            sums.extend(work.sums(*status, &of_unit).into_iter().take(count(work)));
+            pieces.extend(of_unit.into_iter().take(count(work)));
+        }
+        let lengths = pieces.iter().map(|(_, bytes)| *bytes).zip(sums);
+        let placed = lay_out(lengths, to.len())?;
+        self.fetch(&pieces, &placed, to)?;
+        Ok(by_unit(placed, works.iter().map(count)))
+    }
+
+    /// Brings pieces of the arena to their places.
+    fn fetch(
+        &mut self,
+        pieces: &[(usize, usize)],
+        placed: &[Placed],
+        to: &mut [u8],
+    ) -> Result<(), CodeError> {
+        let moves = pieces.iter().zip(placed);
         let moves: Vec<_> = moves
             .map(|(piece, to)| (piece.0, to.offset, to.bytes))
             .collect();
@@ -104,13 +136,13 @@ impl GpuCoder {
                 self.stream.bring(arena, (registered, to), &moves)?;
             }
             _ => {
-                let bytes = self.download(&pieces[..count])?;
+                let bytes = self.download(pieces)?;
                 for (from, at, length) in moves {
                     to[at..][..length].copy_from_slice(&bytes[from..][..length]);
                 }
             }
         }
-        Ok(placed)
+        Ok(())
     }
 
     /// As [`Coder::split`](crate::Coder::split), of several units in one launch: a layer's K and V.
@@ -217,13 +249,13 @@ impl Work<'_> {
     }
 }
 
+/// Segments of these lengths and checksums, one behind the other.
 fn lay_out(
-    lengths: impl Iterator<Item = usize>,
-    sums: &[u64],
+    segments: impl Iterator<Item = (usize, u64)>,
     capacity: usize,
 ) -> Result<Vec<Placed>, CodeError> {
     let mut end = 0usize;
-    let placed = lengths.zip(sums).map(|(bytes, &sum)| {
+    let placed = segments.map(|(bytes, sum)| {
         let offset = end.next_multiple_of(ALIGNMENT);
         end = offset + bytes;
         Placed { offset, bytes, sum }
@@ -236,4 +268,12 @@ fn lay_out(
         });
     }
     Ok(placed)
+}
+
+/// As many for each unit as it has.
+fn by_unit(placed: Vec<Placed>, counts: impl Iterator<Item = usize>) -> Vec<Vec<Placed>> {
+    let mut placed = placed.into_iter();
+    counts
+        .map(|count| placed.by_ref().take(count).collect())
+        .collect()
 }

@@ -235,6 +235,7 @@ impl Pair {
     ) -> Result<(), ProbeError> {
         let write = Write {
             work,
+            then: None,
             from: self.staging.part(0..bytes),
             to: self.remote.ok_or(ProbeError::Stranger)?,
             immediate: announced,
