@@ -22,6 +22,8 @@ pub struct Carriage {
     only_rdma: bool,
     /// Whether cards may be lent memory.
     lends: bool,
+    /// How many cards a link may go by.
+    rails: usize,
     clock: Clock,
 }
 
@@ -32,6 +34,8 @@ pub struct Carried {
     pub by: &'static str,
     /// Why it isn't RDMA, on an agent that would have had that.
     pub without_rdma: Option<String>,
+    /// How many cards it goes by of how many it may, where these are more.
+    pub few_cards: Option<[usize; 2]>,
 }
 
 /// RDMA is asked for, and can't be had.
@@ -69,6 +73,7 @@ impl Default for Carriage {
             adapter: None,
             only_rdma: false,
             lends: true,
+            rails: 1,
             clock: Clock::start(),
         }
     }
@@ -82,6 +87,12 @@ impl Carriage {
             only_rdma,
             ..Self::default()
         }
+    }
+
+    /// The same with links that are to go by so many cards; of those that don't, their ends say so.
+    #[must_use]
+    pub fn expecting(self, rails: usize) -> Self {
+        Self { rails, ..self }
     }
 
     /// The same, where the agent's drivers have so much more time for everything: for tests on machines that have none.
@@ -142,9 +153,12 @@ impl Carriage {
 }
 
 impl Carried {
-    /// What carries this link.
-    pub fn of(link: &Connected, security: &Security) -> Self {
+    /// What carries this link, which was made by this carriage.
+    pub fn of(link: &Connected, security: &Security, by: &Carriage) -> Self {
+        let cards = link.cards();
+        let is_few = link.carrier() == Carrier::Rdma && cards < by.rails;
         Self {
+            few_cards: is_few.then_some([cards, by.rails]),
             by: match link.carrier() {
                 Carrier::Rdma => "RDMA",
                 Carrier::Tcp => security.transport(),
@@ -152,6 +166,13 @@ impl Carried {
             without_rdma: link.without_rdma().map(str::to_owned),
         }
     }
+}
+
+/// What people are told of a link that goes by fewer cards than it may.
+pub fn few_cards([cards, rails]: [usize; 2]) -> String {
+    format!(
+        "it goes by {cards} of {rails} cards (transfer.rdma.rails): `lynx doctor rdma` shows which cards and networks each side has"
+    )
 }
 
 #[cfg(feature = "rdma")]
@@ -170,7 +191,7 @@ mod cards {
         let carriage = Carriage::by(Arc::new(cards.with_rails(carriers.rails)), only_rdma);
         Carriage {
             lends: carriers.lent > Bytes::ZERO,
-            ..carriage
+            ..carriage.expecting(carriers.rails.into())
         }
     }
 

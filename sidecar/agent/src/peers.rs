@@ -35,7 +35,7 @@ pub(crate) use self::choosing::Ask;
 use self::choosing::Pledge;
 pub use self::choosing::{Chosen, asked_first};
 use self::told::Told;
-use crate::carriage::{Carriage, Carried};
+use crate::carriage::{Carriage, Carried, few_cards};
 use crate::counters::{Counters, Pool};
 use crate::identity::Identity;
 use crate::security::Security;
@@ -289,6 +289,9 @@ impl Peers {
                 match &meeting.carried.without_rdma {
                     None => tracing::info!(peer = %address, by, "linked"),
                     Some(why) => tracing::warn!(peer = %address, by, "linked, without RDMA: {why}"),
+                }
+                if let Some(few) = meeting.carried.few_cards {
+                    tracing::warn!(peer = %address, "the link is slower than it may be: {}", few_cards(few));
                 }
                 peer.state = State::Up(meeting);
                 peer.told = Told::new(self.settings.prefix_blocks);

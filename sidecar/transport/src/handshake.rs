@@ -125,6 +125,12 @@ impl Connected {
         anchor.carrier()
     }
 
+    /// By how many cards it begins: each of its connections by as many at least. None by TCP.
+    pub fn cards(&self) -> usize {
+        let [anchor, residual] = &self.streams;
+        anchor.cards().min(residual.cards())
+    }
+
     /// Why that is TCP, on a side that would have had RDMA.
     pub fn without_rdma(&self) -> Option<&str> {
         self.without_rdma.as_deref()

@@ -86,6 +86,14 @@ impl Stream {
         }
     }
 
+    /// By how many cards it began; none without RDMA.
+    pub(crate) fn cards(&self) -> usize {
+        match self {
+            Self::Plain(_) | Self::Tls(_) => 0,
+            Self::Rdma(remote) => remote.cards(),
+        }
+    }
+
     /// What the bytes travel by.
     pub(crate) const fn carrier(&self) -> Carrier {
         match self {

@@ -181,7 +181,7 @@ async fn meet(
     };
     let connected = dialler.try_connect().await?;
     let ticket = connected.ticket().clone();
-    let carried = Carried::of(&connected, &invitation.security);
+    let carried = Carried::of(&connected, &invitation.security, &invitation.carriage);
     let (link, events) = connected.into_receiver(invitation.window, &invitation.book)?;
     let draining = answer.draining;
     Ok((

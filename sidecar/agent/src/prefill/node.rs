@@ -20,7 +20,7 @@ use super::service::Asked;
 use super::serving::{Owed, Serving};
 use super::splitting::Splitting;
 use super::{Role, Signal, refuse_command};
-use crate::carriage::Carried;
+use crate::carriage::{Carriage, Carried, few_cards};
 use crate::clock;
 use crate::control::Status as AgentStatus;
 use crate::counters::Counters;
@@ -66,6 +66,7 @@ pub(super) struct Node {
     /// The engine's own HTTP server, where it has one.
     pub(super) upstream: Option<Upstream>,
     security: Security,
+    carriage: Carriage,
     /// Who asked to forget, and is to be told of it: before the engine is asked, and after.
     to_forget: Vec<oneshot::Sender<Result<(), Refusal>>>,
     forgetting: Vec<oneshot::Sender<Result<(), Refusal>>>,
@@ -133,6 +134,7 @@ impl Node {
             signals: role.signals.clone(),
             upstream: role.options.upstream.clone(),
             security: role.options.security.clone(),
+            carriage: role.options.carriage.clone(),
             to_forget: Vec::new(),
             forgetting: Vec::new(),
             next_request: role.next_request,
@@ -161,7 +163,7 @@ impl Node {
             }
             return;
         }
-        let carried = Carried::of(&connected, &self.security);
+        let carried = Carried::of(&connected, &self.security, &self.carriage);
         if let Some(unsaid) = self.lines.up.happened(Instant::now()) {
             let unsaid = more(unsaid);
             let by = carried.by;
@@ -172,6 +174,9 @@ impl Node {
                 Some(why) => {
                     tracing::warn!(peer = name, %address, by, unsaid, "a decode agent's link is up, without RDMA: {why}");
                 }
+            }
+            if let Some(few) = carried.few_cards {
+                tracing::warn!(peer = name, %address, "a decode agent's link is slower than it may be: {}", few_cards(few));
             }
         }
         let (handle, mut events) = connected.into_sender();

@@ -87,6 +87,11 @@ impl Rails {
         self.rails.first().is_some_and(Rail::is_usable)
     }
 
+    /// How many there were at first.
+    pub(super) fn count(&self) -> usize {
+        self.rails.len()
+    }
+
     /// How many can be used.
     #[cfg(test)]
     pub(super) fn usable(&self) -> usize {

@@ -227,6 +227,11 @@ impl Remote {
         &mut self.tcp
     }
 
+    /// By how many cards it began.
+    pub(crate) fn cards(&self) -> usize {
+        self.rails.count()
+    }
+
     pub(crate) fn identity(&self) -> Option<&PeerIdentity> {
         self.peer.as_ref()
     }

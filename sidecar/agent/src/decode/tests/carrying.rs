@@ -1,13 +1,31 @@
 //! Links by RDMA, on a model of the cards, and by TCP where that can't be had.
 
 use lynx_transport::emulate::Fabric;
+use lynx_transport::{Dialler, LinkConfig, Listener, PeerInfo};
 
 use super::*;
-use crate::carriage::Carriage;
+use crate::carriage::{Carriage, Carried, few_cards};
 use crate::testing::soon;
 
 fn on(fabric: &Fabric) -> Carriage {
     Carriage::by(fabric.adapter(), false)
+}
+
+/// How a link is carried both ends of which have this.
+async fn carried_by(carriage: &Carriage) -> Carried {
+    let config = || {
+        let config = LinkConfig::new(Clock::start(), PeerInfo::new("an agent")).unwrap();
+        carriage.carry(config, &Arc::default(), None)
+    };
+    let mut listener = Listener::bind("127.0.0.1:0".parse().unwrap(), config()).unwrap();
+    let mut dialler = Dialler::new(listener.address(), config());
+    let (accepted, dialled) =
+        tokio::join!(listener.accept(), dialler.connect(Duration::from_secs(20)));
+    let ends =
+        [&accepted, &dialled.unwrap()].map(|end| Carried::of(end, &Security::default(), carriage));
+    assert_eq!(ends[0], ends[1]);
+    let [carried, _] = ends;
+    carried
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,6 +80,22 @@ async fn a_link_that_loses_a_card_goes_on_by_the_other_and_it_is_counted() {
     assert!(equal(&world, 2));
     let sums = links.sums();
     assert_eq!((sums.opened, sums.ended), (1, 0));
+}
+
+#[test]
+fn a_link_that_begins_with_fewer_cards_than_it_may_have_is_told() {
+    let [one, two] = [Fabric::with_cards(17, 1), Fabric::with_cards(18, 2)];
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (fabric, rails, told) in [(&one, 1, None), (&two, 2, None), (&one, 2, Some([1, 2]))] {
+        let carriage = on(fabric).expecting(rails);
+        let carried = runtime.block_on(carried_by(&carriage));
+        assert_eq!((carried.by, carried.few_cards), ("RDMA", told));
+    }
+    let few = few_cards([1, 2]);
+    assert!(
+        few.contains("1 of 2") && few.contains("lynx doctor rdma"),
+        "{few}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -66,6 +66,7 @@ async fn a_links_end_is_told_while_the_peer_leaves_a_check_unanswered() {
         link: receiver,
         ticket,
         carried: Carried {
+            few_cards: None,
             by: "TCP",
             without_rdma: None,
         },
