@@ -12,8 +12,8 @@ use lynx_units::{Bytes, Priority, SegmentIndex, TransferId, UnitIndex};
 use super::pair::{FAST, KIB, MIB, Pair, Shape, bare, payload, soon};
 
 /// Each of two segments.
-const UNITS: u32 = 6;
-const PIECES: usize = 12;
+pub(crate) const UNITS: u32 = 6;
+pub(crate) const PIECES: usize = 12;
 
 /// Cards that can be lent memory, or nothing is proven.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Adapter for Strict {
 }
 
 /// A transfer's payload, in pieces of the pool.
-fn publish(pair: &Pair, pool: &Arc<LentPool>, transfer: TransferId, shape: &Shape) {
+pub(crate) fn publish(pair: &Pair, pool: &Arc<LentPool>, transfer: TransferId, shape: &Shape) {
     for unit in (0..shape.units).map(UnitIndex) {
         let segments = [0, 1].map(|index| {
             let SegmentPayload { bytes, checksum } =
